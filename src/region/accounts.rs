@@ -15,6 +15,7 @@
 //! The order of accesses is that of fences and acquire/release pairs rather than `SeqCst` accesses: the fence in `reserve`
 //! is the one point that needs a total order, and it is what loom can model.
 
+use crate::clock::{Weights, weight};
 use crate::layout::{Header, Region, Use};
 use crate::sync::{AtomicU64, Ordering, fence, spin_loop};
 
@@ -101,9 +102,10 @@ impl<'a> Accounts<'a> {
         self.header.high.load(Ordering::Relaxed) > 1
     }
 
-    /// Number of processes with work in flight.
-    pub fn busy(&self) -> u64 {
-        self.sum(|line| u64::from(line.in_flight_ns.load(Ordering::Relaxed) > 0))
+    /// The sum of the [`weight`]s of all processes.
+    pub fn weight(&self) -> u32 {
+        let sum = self.sum(|line| weight(line.in_flight_ns.load(Ordering::Relaxed)).into());
+        u32::try_from(sum).unwrap_or(u32::MAX)
     }
 
     /// Whether a launch is held back at this moment.
@@ -219,6 +221,11 @@ impl Account<'_> {
     /// Says that a launch of this process is held back until this moment at least; 0: none is.
     pub fn hold_until(&self, moment_ns: u64) {
         self.own.held_until_ns.store(moment_ns, Ordering::Relaxed);
+    }
+
+    /// The weights of this process and of its container.
+    pub fn weights(&self) -> Weights {
+        Weights { own: weight(self.in_flight_ns()), container: self.accounts.weight() }
     }
 
     /// All processes' use of the card.

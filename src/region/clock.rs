@@ -1,14 +1,12 @@
-//! The daemon's page of one card: how many of the card's tenants are busy, and how fast time counts meanwhile.
+//! The daemon's page of one card: which of the card's tenants are busy.
 //!
-//! Two tenants that the card serves in turns each see their work take twice as long. So a tenant is debited not for the
-//! time from a to b but for V(b) − V(a), where V, the virtual time, is the integral of dt/n over the time, n the number of
-//! busy tenants. Containers map the page read-only; the daemon looks each [`SAMPLE_PERIOD_NS`], and writes it.
+//! A card serves processes in turns: each for a time slice, or until it has no more work. Two that always have work see it
+//! take twice as long; beside one that has work for a tenth of a slice, the other has nearly all of the card. So each has a
+//! [`weight`], by the work that it has, and [`Turns`] says what time costs. Containers map the page
+//! read-only; the daemon looks each [`SAMPLE_PERIOD_NS`], and writes it.
 //!
-//! A container that begins to work is seen at the next look, and until then pays as if it weren't there; when it stops, it is
-//! others who gain by that. Small shares begin and stop all the time: with a look each millisecond they paid up to a twentieth
-//! too much. So [`Writer::publish`] takes containers that came or went to have done so half-way between two samples. That is right in
-//! the mean, and rarer looks do. When they come must not depend on what is seen: looked at seldom while one is busy and often
-//! while two are, the time of two seems to have been one's.
+//! When it looks must not depend on what it sees: looked at seldom while one is busy and often while two are, the time of two
+//! seems to have been one's.
 //!
 //! It says too what the driver takes of the card for contexts and graphs, which programs are charged when they make them.
 //!
@@ -19,16 +17,20 @@ use crate::bucket::Share;
 use crate::layout::{InvalidRegion, LINE};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 
-mod history;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod turns;
 
-pub use history::History;
+pub use turns::{Turns, Weights};
 
 /// The first word of a page: `divvyclk`.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"divvyclk");
 /// This layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
+/// How long a card serves a process before the next one. It is assumed, not read.
+pub const TIME_SLICE_NS: u64 = 2_000_000;
+/// The [`weight`] of a process that always has work.
+pub const FULL_WEIGHT: u32 = 256;
 /// How often the daemon samples which containers are busy on a card, ns. No multiple of a millisecond, to which programs
 /// align: what is periodic must be sampled in every phase of its period (so milliseconds times the golden ratio).
 pub const SAMPLE_PERIOD_NS: u64 = 3_236_068;
@@ -51,9 +53,8 @@ pub struct Page {
     /// Odd while the rest is being changed.
     sequence: AtomicU32,
     heartbeat_ns: AtomicU64,
-    virtual_ns: AtomicU64,
-    /// [`Busy`] in two words.
-    busy: [AtomicU64; 2],
+    /// [`Busy`] in three words.
+    busy: [AtomicU64; 3],
     /// [`DriverMemory`]; each word stands for itself.
     context_bytes: AtomicU64,
     graph_node_bytes: AtomicU64,
@@ -73,6 +74,8 @@ pub struct DriverMemory {
 pub struct Busy {
     /// Containers that have work in flight.
     pub tenants: u32,
+    /// The sum of the [`weight`]s of their processes.
+    pub weight: u32,
     /// The sum of their guaranteed shares, in parts of 10 000 of the card.
     pub guaranteed: u32,
     /// Busy tenants without a guaranteed share.
@@ -90,10 +93,16 @@ pub struct Busy {
 pub struct Reading {
     /// That moment, by `CLOCK_MONOTONIC` of the node, ns: the daemon's last sign of life.
     pub heartbeat_ns: u64,
-    /// The virtual time then, ns.
-    pub virtual_ns: u64,
     /// Busy tenants from then on.
     pub busy: Busy,
+}
+
+/// The part of a time slice that a process has work for which is estimated to take so long, in parts of [`FULL_WEIGHT`]: at
+/// least one, if it has any. Half a slice counts as a whole one: work comes on average in the middle of another's slice, so
+/// that its process waits for half a slice less.
+pub fn weight(in_flight_ns: u64) -> u32 {
+    let parts = u64::from(FULL_WEIGHT) * in_flight_ns.min(TIME_SLICE_NS / 2) / (TIME_SLICE_NS / 2);
+    u32::try_from(parts).unwrap_or(FULL_WEIGHT).max(u32::from(in_flight_ns > 0))
 }
 
 /// Whether a container may use time that others leave idle.
@@ -202,7 +211,6 @@ impl Page {
     fn reading(&self) -> Reading {
         Reading {
             heartbeat_ns: self.heartbeat_ns.load(Ordering::Relaxed),
-            virtual_ns: self.virtual_ns.load(Ordering::Relaxed),
             busy: Busy::of_words(self.busy.each_ref().map(|word| word.load(Ordering::Relaxed))),
         }
     }
@@ -211,10 +219,11 @@ impl Page {
 // === impl Busy ===
 
 impl Busy {
-    /// Counts one more busy container with a guaranteed share, or none.
-    pub fn add(&mut self, guaranteed: Share, priority: Priority) {
+    /// Counts one more busy container, by the sum of its processes' weights, with a guaranteed share, or none.
+    pub fn add(&mut self, weight: u32, guaranteed: Share, priority: Priority) {
         let (parts, nothing) = (guaranteed.parts(), u32::from(guaranteed.parts() == 0));
         self.tenants = self.tenants.saturating_add(1);
+        self.weight = self.weight.saturating_add(weight);
         self.guaranteed = self.guaranteed.saturating_add(parts);
         self.unguaranteed = self.unguaranteed.saturating_add(nothing);
         match priority {
@@ -227,17 +236,18 @@ impl Busy {
         }
     }
 
-    fn words(&self) -> [u64; 2] {
+    fn words(&self) -> [u64; 3] {
         let counts = [self.tenants, self.unguaranteed, self.high, self.low_unguaranteed];
         let counts = counts.into_iter().rev().fold(0, |word, count| word << 16 | u64::from(count.min(0xffff)));
-        [counts, u64::from(self.low_guaranteed) << 32 | u64::from(self.guaranteed)]
+        [self.weight.into(), counts, u64::from(self.low_guaranteed) << 32 | u64::from(self.guaranteed)]
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
-    fn of_words([counts, parts]: [u64; 2]) -> Self {
+    fn of_words([weight, counts, parts]: [u64; 3]) -> Self {
         let count = |shift: u32| (counts >> shift & 0xffff) as u32;
         Self {
             tenants: count(0),
+            weight: weight as u32,
             guaranteed: parts as u32,
             unguaranteed: count(16),
             high: count(32),
@@ -250,19 +260,6 @@ impl Busy {
 // === impl Reading ===
 
 impl Reading {
-    /// The virtual time at `t_ns`, which is expected to be near the heartbeat: time counts by what was busy then, and in
-    /// full from 100 ms after it.
-    pub fn virtual_at(&self, t_ns: u64) -> u64 {
-        let tenants = u64::from(self.busy.tenants.max(1));
-        match t_ns.checked_sub(self.heartbeat_ns) {
-            None => self.virtual_ns.saturating_sub((self.heartbeat_ns - t_ns) / tenants),
-            Some(since) => {
-                let believed = since.min(STALE_AFTER_NS);
-                self.virtual_ns.saturating_add(believed / tenants).saturating_add(since - believed)
-            }
-        }
-    }
-
     /// Whether the daemon has been silent for too long for the page to be believed.
     pub fn is_stale(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.heartbeat_ns) > STALE_AFTER_NS
@@ -318,22 +315,16 @@ impl<'a> Writer<'a> {
         self.page.graph_node_bytes.store(memory.graph_node_bytes, Ordering::Relaxed);
     }
 
-    /// So many are found busy at `now_ns`. The time since the last look counts half by those who were busy then, and half by
-    /// these. For readers, who took all of it to count as before, virtual time jumps: by a part of half that time, back
-    /// where more are busy than were.
+    /// So many are found busy at `now_ns`.
     pub fn publish(&mut self, now_ns: u64, busy: Busy) {
-        let heartbeat_ns = now_ns.max(self.last.heartbeat_ns);
-        let (before, after) = (self.last, Reading { busy, ..self.last });
-        let virtual_ns = u64::midpoint(before.virtual_at(heartbeat_ns), after.virtual_at(heartbeat_ns));
-        self.last = Reading { heartbeat_ns, virtual_ns, busy };
+        self.last = Reading { heartbeat_ns: now_ns.max(self.last.heartbeat_ns), busy };
         let page = self.page;
         // Odd already, if an earlier daemon died in the middle.
         let odd = page.sequence.load(Ordering::Relaxed) | 1;
         page.sequence.store(odd, Ordering::Relaxed);
         // Keeps the stores below from being seen before the one above.
         fence(Ordering::Release);
-        page.heartbeat_ns.store(heartbeat_ns, Ordering::Relaxed);
-        page.virtual_ns.store(self.last.virtual_ns, Ordering::Relaxed);
+        page.heartbeat_ns.store(self.last.heartbeat_ns, Ordering::Relaxed);
         for (word, value) in page.busy.iter().zip(busy.words()) {
             word.store(value, Ordering::Relaxed);
         }

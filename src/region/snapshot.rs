@@ -10,6 +10,7 @@
 use core::mem::offset_of;
 use core::ops::Range;
 
+use crate::clock;
 use crate::layout::{self, Card, Header, HeaderFields, InvalidRegion, LINE, SLOTS, Slot, Use};
 use crate::slots::{FREE, Owner};
 
@@ -162,11 +163,11 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// The GPU time that work is estimated to take yet, ns, by use lines alone: the bytes of [`layout::use_bytes`], which a
-/// daemon that looks often reads instead of the whole. A container with such work is busy.
-pub fn in_flight_ns(uses: &[u8]) -> u64 {
+/// The sum of the processes' [`weight`](crate::clock::weight)s, by use lines alone: the bytes of [`layout::use_bytes`], which
+/// a daemon that looks often reads instead of the whole. A container that has any is busy.
+pub fn weight(uses: &[u8]) -> u32 {
     let lines = (0..uses.len()).step_by(LINE).filter_map(|start| Line::at(uses, start));
-    lines.fold(0, |sum, line| sum.saturating_add(line.u64(offset_of!(Use, in_flight_ns))))
+    lines.fold(0, |sum: u32, line| sum.saturating_add(clock::weight(line.u64(offset_of!(Use, in_flight_ns)))))
 }
 
 // === impl Usage ===

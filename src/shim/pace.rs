@@ -63,8 +63,8 @@ struct Admitted {
     position: usize,
     account: Account<'static>,
     stream: Stream,
-    /// Whether nothing was in flight in the stream.
-    is_idle: bool,
+    /// Whether nothing was in flight in the stream, or nothing behind its last marker.
+    is_first: bool,
     work: Work,
     estimate: Estimate,
     began_ns: u64,
@@ -112,10 +112,10 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
         return Ok(None);
     }
     let account = process.account(position).ok_or(ERROR_NOT_PERMITTED)?;
-    let (is_idle, estimate) = (false, Estimate::UNKNOWN);
-    let mut admitted = Admitted { process, position, account, stream, is_idle, work, estimate, began_ns: now };
+    let (is_first, estimate) = (false, Estimate::UNKNOWN);
+    let mut admitted = Admitted { process, position, account, stream, is_first, work, estimate, began_ns: now };
     admitted.wait_for_gate()?;
-    admitted.is_idle = known.is_none_or(tracks::StreamEntry::is_idle);
+    admitted.is_first = known.is_none_or(tracks::StreamEntry::is_marked);
     account.launched(admitted.estimate.ns());
     Ok(Some(admitted))
 }
@@ -162,8 +162,8 @@ impl Admitted {
     /// Notes that the launch goes to the driver now.
     #[inline]
     fn begin(&self) {
-        if self.is_idle {
-            self.begin_idle();
+        if self.is_first {
+            self.begin_first();
         }
     }
 
@@ -171,13 +171,13 @@ impl Admitted {
     #[cold]
     fn begin_late(&mut self) {
         self.began_ns = time::now();
-        self.is_idle = tracks::find(&self.stream).is_none_or(tracks::StreamEntry::is_idle);
+        self.is_first = tracks::find(&self.stream).is_none_or(tracks::StreamEntry::is_marked);
         self.begin();
     }
 
-    /// Work is about to be launched where there is none.
+    /// Work is about to be launched behind which a marker is the last, or nothing.
     #[cold]
-    fn begin_idle(&self) {
+    fn begin_first(&self) {
         let Self { process, stream, began_ns, .. } = *self;
         // A handle, of a context or a stream, may be another one's by now.
         let Ok(position) = process.current_card() else { return };
@@ -185,15 +185,13 @@ impl Admitted {
         if entry.is_none() && tracks::insert(&stream, position).is_none() {
             return;
         }
-        if let Some(card) = Card::of(position) {
-            card.sample(process, position, began_ns);
+        if let Some(card) = Card::of(position)
+            && entry.is_none_or(tracks::StreamEntry::is_idle)
+        {
+            card.begin(process, position, began_ns);
         }
         if let Some(mut locked) = tracks::lock(&stream) {
-            locked.update(|track, stream| {
-                if track.is_idle() {
-                    track.begin(stream, began_ns);
-                }
-            });
+            locked.update(|track, stream| track.begin(stream, began_ns));
         }
     }
 

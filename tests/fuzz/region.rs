@@ -1,7 +1,7 @@
 //! What tenants write into their regions, which the daemon reads.
 
 use divvy_region::layout::{self, LINE};
-use divvy_region::snapshot::{Snapshot, in_flight_ns};
+use divvy_region::snapshot::{Snapshot, weight};
 
 /// A region's file as found; and a true header for one card or two, with the bytes over what tenants write: the lines of a
 /// card, of a slot and of its use in turn.
@@ -27,12 +27,12 @@ pub fn region(bytes: &[u8]) {
 }
 
 fn read(bytes: &[u8]) -> bool {
-    let _sum = in_flight_ns(bytes);
+    let _sum = weight(bytes);
     let Ok(snapshot) = Snapshot::new(bytes) else { return false };
     for card in 0..snapshot.cards() {
         let usage = snapshot.totals(card).expect("one of its cards").usage;
         let uses = &bytes[layout::use_bytes(snapshot.cards(), card, snapshot.high())];
-        assert_eq!(usage.in_flight_ns, in_flight_ns(uses), "both ways of reading agree");
+        assert_eq!(usage.in_flight_ns > 0, weight(uses) > 0, "both ways of reading agree");
         for (slot, _) in snapshot.owners() {
             assert!(usage.committed >= snapshot.usage(card, slot).expect("one of its slots").committed);
             assert!(snapshot.erasure(slot).all(|range| bytes.get(range).is_some()));

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use divvy_region::Share;
 use divvy_region::clock::{Busy, Page, Priority, SAMPLE_PERIOD_NS, Writer};
 use divvy_region::layout::{self, LINE};
-use divvy_region::snapshot::in_flight_ns;
+use divvy_region::snapshot::weight;
 
 use crate::container::{Container, Site};
 use crate::figures::now;
@@ -70,17 +70,19 @@ impl Watched {
         Ok(Self { region: container.region().try_clone()?, cores: container.share.cores })
     }
 
-    fn is_busy(&self) -> bool {
+    /// 0: it has no work.
+    fn weight(&self) -> u32 {
         let mut uses = [0; SLOTS * LINE];
         let start = layout::use_bytes(1, 0, SLOTS).start as u64;
-        self.region.read_exact_at(&mut uses, start).is_ok() && in_flight_ns(&uses) > 0
+        self.region.read_exact_at(&mut uses, start).map_or(0, |()| weight(&uses))
     }
 }
 
 fn busy(watched: &[Watched]) -> Busy {
     let mut busy = Busy::default();
-    for watched in watched.iter().filter(|watched| watched.is_busy()) {
-        busy.add(Share::of(watched.cores * 100), Priority::Normal);
+    for (weight, watched) in watched.iter().map(|watched| (watched.weight(), watched)).filter(|(weight, _)| *weight > 0)
+    {
+        busy.add(weight, Share::of(watched.cores * 100), Priority::Normal);
     }
     busy
 }

@@ -4,83 +4,41 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
+/// So many that always have work.
 fn busy(tenants: u32) -> Busy {
-    Busy { tenants, ..Busy::default() }
+    Busy { tenants, weight: tenants * FULL_WEIGHT, ..Busy::default() }
 }
 
 #[test]
-fn virtual_time_is_divided_among_busy_tenants() {
+fn page_is_stale_without_a_heartbeat() {
     let page = Page::default();
-    let mut writer = Writer::new(&page, 1000 * MS);
-    writer.publish(1000 * MS, busy(2));
-    writer.publish(1020 * MS, busy(2));
-    writer.publish(1028 * MS, busy(4));
+    Writer::new(&page, 0).publish(1000 * MS, busy(2));
     let reading = page.read().expect("a page");
-    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1028 * MS, 13 * MS), "who came did so half-way");
-    assert_eq!(reading.virtual_at(1036 * MS), 15 * MS);
-    assert_eq!(reading.virtual_at(1024 * MS), 12 * MS);
-}
-
-/// Beside one that is always busy.
-#[test]
-fn short_lived_tenant_is_charged_correctly() {
-    let page = Page::default();
-    let mut writer = Writer::new(&page, 0);
-    let mut looks = (1..).map(|number| number * SAMPLE_PERIOD_NS).peekable();
-    let (mut history, mut paid, mut due, mut drawn) = (History::new(), 0, 0, 1_u64);
-    let (mut turn, mut from) = (5 * MS..10 * MS, 0);
-    for now in (0..20_000 * MS).step_by(50_000) {
-        let is_busy = turn.contains(&now);
-        if looks.next_if(|at| *at <= now).is_some() {
-            writer.publish(now, busy(1 + u32::from(is_busy)));
-        }
-        if now == turn.start {
-            from = now;
-        }
-        if is_busy && now.is_multiple_of(MS) || now == turn.start || now == turn.end {
-            history.record(now, page.read().as_ref());
-            paid += history.cost(from, now);
-            from = now;
-        }
-        if now == turn.end {
-            due += (turn.end - turn.start) / 2;
-            drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let start = now + 5 * MS + (drawn >> 40) % 300 * 50_000;
-            turn = start..start + 4 * MS + (drawn >> 50) % 160 * 50_000;
-        }
-    }
-    assert!(paid.abs_diff(due) < due / 20, "{paid} instead of {due}");
-}
-
-#[test]
-fn time_counts_in_full_without_a_heartbeat() {
-    let page = Page::default();
-    let mut writer = Writer::new(&page, 0);
-    writer.publish(1000 * MS, busy(2));
-    let reading = page.read().expect("a page");
-    let at = |ms: u64| reading.virtual_at(ms * MS) - reading.virtual_ns;
-    assert_eq!((at(1100), at(1101), at(1500)), (50 * MS, 51 * MS, 450 * MS));
     assert!(!reading.is_stale(1100 * MS) && reading.is_stale(1101 * MS));
 }
 
 #[test]
-fn restarted_daemon_continues_the_clock() {
+fn restarted_daemon_continues_the_page() {
     let page = Page::default();
     Writer::new(&page, 1000 * MS).publish(1000 * MS, busy(2));
     page.sequence.fetch_add(1, Ordering::Relaxed); // it was killed while it wrote
     assert_eq!(page.read(), None);
     let mut next = Writer::new(&page, 1200 * MS);
-    assert_eq!(page.read().map(|reading| reading.virtual_ns), Some(150 * MS));
+    assert_eq!(page.read(), Some(Reading { heartbeat_ns: 1200 * MS, busy: busy(2) }));
     next.publish(1100 * MS, busy(1));
-    let reading = page.read().expect("a page");
-    assert_eq!((reading.heartbeat_ns, reading.virtual_ns), (1200 * MS, 150 * MS), "time doesn't go back");
+    assert_eq!(page.read(), Some(Reading { heartbeat_ns: 1200 * MS, busy: busy(1) }), "time doesn't go back");
+}
+
+#[test]
+fn weight_grows_with_the_work_up_to_half_a_slice() {
+    assert_eq!([0, 1, TIME_SLICE_NS / 4, TIME_SLICE_NS / 2, u64::MAX].map(weight), [0, 1, 128, 256, 256]);
 }
 
 #[test]
 fn idle_time_is_divided_among_bursting_tenants() {
     let of = |tenants, guaranteed, unguaranteed| {
         let busy = Busy { tenants, guaranteed, unguaranteed, ..Busy::default() };
-        Reading { heartbeat_ns: 0, virtual_ns: 0, busy }
+        Reading { heartbeat_ns: 0, busy }
     };
     let share_of = |reading: Reading, promise, compute, now_ns| {
         reading.share(Entitlement { share: Share::of(promise), compute, priority: Priority::Normal }, now_ns).parts()
@@ -102,9 +60,9 @@ fn low_priority_yields_to_high_and_keeps_its_guarantee() {
     let share = |at_work: &[(u32, Priority)], (promise, priority): (u32, Priority)| {
         let mut busy = Busy::default();
         for (promise, priority) in at_work {
-            busy.add(Share::of(*promise), *priority);
+            busy.add(FULL_WEIGHT, Share::of(*promise), *priority);
         }
-        let reading = Reading { heartbeat_ns: 0, virtual_ns: 0, busy };
+        let reading = Reading { heartbeat_ns: 0, busy };
         reading.share(Entitlement { share: Share::of(promise), compute: Compute::Burst, priority }, 0).parts()
     };
     let (serving, batch, other) = ((2000, Priority::High), (2000, Priority::Low), (1000, Priority::Normal));
@@ -116,39 +74,6 @@ fn low_priority_yields_to_high_and_keeps_its_guarantee() {
     assert_eq!([serving, last].map(|of| share(&[serving, last], of)), [9900, MIN_PARTS]);
     assert_eq!([first, anybody, last].map(|of| share(&[first, anybody, last], of)), [4950, 4950, MIN_PARTS]);
     assert_eq!([anybody, last].map(|of| share(&[anybody, last], of)), [5000, 5000]);
-}
-
-#[test]
-fn old_work_is_charged_at_the_rate_of_its_time() {
-    let (page, mut history) = (Page::default(), History::new());
-    let mut writer = Writer::new(&page, 0);
-    for ms in 1..=4000 {
-        // Alone in every odd second, one of two in every even one.
-        writer.publish(ms * MS, busy(1 + (ms / 1000 % 2) as u32));
-        history.record(ms * MS, page.read().as_ref());
-    }
-    assert_eq!(history.cost(3989 * MS, 3999 * MS), 5 * MS);
-    assert_eq!(history.cost(3998 * MS + 200_000, 3998 * MS + 600_000), 200_000);
-    assert_eq!(history.cost(4000 * MS, 4010 * MS), 10 * MS, "not looked at since");
-    let second = history.cost(2000 * MS, 3000 * MS);
-    assert!(second.abs_diff(1000 * MS) < 70 * MS, "{second}");
-    let both = history.cost(1000 * MS, 3000 * MS);
-    assert!(both.abs_diff(1500 * MS) < 70 * MS, "{both}");
-}
-
-#[test]
-fn time_without_a_clock_page_counts_in_full() {
-    let mut history = History::new();
-    assert_eq!(history.cost(5 * MS, 9 * MS), 4 * MS);
-    (5..9).for_each(|ms| history.record(ms * MS, None));
-    assert_eq!(history.cost(5 * MS, 9 * MS), 4 * MS);
-    let late = Reading { heartbeat_ns: 20 * MS, virtual_ns: 700 * MS, busy: busy(2) };
-    history.record(20 * MS, Some(&late));
-    assert_eq!(history.cost(5 * MS, 20 * MS), 15 * MS);
-    history.record(30 * MS, Some(&Reading { heartbeat_ns: 30 * MS, virtual_ns: 0, busy: busy(2) }));
-    assert_eq!(history.cost(18 * MS, 30 * MS), 0, "nothing is known");
-    history.record(25 * MS, Some(&late));
-    assert_eq!(history.cost(30 * MS, 31 * MS), MS, "an old look is passed over");
 }
 
 #[test]
@@ -175,21 +100,13 @@ fn page_is_valid_once_a_writer_initialised_it() {
 
 proptest! {
     #[test]
-    fn history_never_overflows(words in any::<[u64; 6]>(), counts in any::<[u32; 6]>(), promise in any::<u32>()) {
-        let [tenants, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed] = counts;
-        let busy = Busy { tenants, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed };
-        let reading = Reading { heartbeat_ns: words[0], virtual_ns: words[1], busy };
-        let mut history = History::new();
-        for word in words {
-            history.record(word, Some(&reading));
-            history.record(word.saturating_add(1), None);
-        }
-        for span in words.windows(2) {
-            prop_assert!(history.cost(span[0], span[1]) <= span[1].saturating_sub(span[0]));
-        }
+    fn shares_never_overflow(words in any::<[u64; 2]>(), counts in any::<[u32; 7]>(), promise in any::<u32>()) {
+        let [tenants, weight, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed] = counts;
+        let busy = Busy { tenants, weight, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed };
+        let reading = Reading { heartbeat_ns: words[0], busy };
         for priority in [Priority::High, Priority::Normal, Priority::Low] {
             let share = Share::of(promise);
-            let got = reading.share(Entitlement { share, compute: Compute::Burst, priority }, words[2]);
+            let got = reading.share(Entitlement { share, compute: Compute::Burst, priority }, words[1]);
             prop_assert!(promise == 0 || got >= share);
         }
     }

@@ -14,8 +14,8 @@ fn file(bytes: usize) -> File {
     file
 }
 
-/// Heartbeat and virtual time, ns, as they stand in the file.
-fn times(file: &File) -> [u64; 2] {
+/// Heartbeat, ns, and weight, as they stand in the file.
+fn words(file: &File) -> [u64; 2] {
     let mut bytes = [0; 16];
     file.read_exact_at(&mut bytes, 16).expect("read");
     let (words, _) = bytes.as_chunks();
@@ -29,19 +29,19 @@ fn published_page_is_in_the_file() {
     let mut start = [0; 12];
     file.read_exact_at(&mut start, 0).expect("read");
     assert_eq!(start, *[b"divvyclk".as_slice(), &VERSION.to_ne_bytes()].concat());
-    page.publish(1010 * MS, Busy { tenants: 2, guaranteed: 3000, unguaranteed: 1, ..Busy::default() });
-    page.publish(1030 * MS, Busy { tenants: 1, guaranteed: 3000, ..Busy::default() });
-    assert_eq!(times(&file), [1030 * MS, 22 * MS + MS / 2]);
+    page.publish(1010 * MS, Busy { tenants: 2, weight: 512, guaranteed: 3000, unguaranteed: 1, ..Busy::default() });
+    page.publish(1030 * MS, Busy { tenants: 1, weight: 256, guaranteed: 3000, ..Busy::default() });
+    assert_eq!(words(&file), [1030 * MS, 256]);
 }
 
 #[test]
 fn remapped_page_keeps_its_values() {
     let file = file(PAGE);
     let mut page = ClockPage::map(file.as_raw_fd(), 1000 * MS).expect("mapped");
-    page.publish(1040 * MS, Busy::default());
+    page.publish(1040 * MS, Busy { tenants: 1, weight: 7, ..Busy::default() });
     drop(page);
     drop(ClockPage::map(file.as_raw_fd(), 1050 * MS).expect("mapped"));
-    assert_eq!(times(&file), [1050 * MS, 50 * MS]);
+    assert_eq!(words(&file), [1050 * MS, 7]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use crate::bucket::{Estimate, Gate, Share};
-use crate::clock::{Busy, History, Page, Priority, SAMPLE_PERIOD_NS, Writer};
+use crate::clock::{Busy, Page, Priority, SAMPLE_PERIOD_NS, Turns, Writer};
 use crate::owned::Owned;
 
 const MS: u64 = 1_000_000;
@@ -23,18 +23,23 @@ struct Tenant {
     share: Share,
     kernel_ns: u64,
     queue: VecDeque<Kernel>,
-    done: Vec<(u64, u64, u64)>,
+    done: Vec<Kernel>,
     gate: Gate,
     estimate: Estimate,
-    history: History,
+    turns: Turns,
     served_ns: u64,
-    ended_ns: u64,
 }
 
 struct Kernel {
+    /// What is left of its estimate.
     estimate: u64,
     left: u64,
+    /// Nothing was in flight: a marker before it tells when the card comes to it.
+    is_first: bool,
     launched: u64,
+    /// Time in which the card had come to it that isn't charged yet, and what it has cost.
+    uncharged: u64,
+    cost: u64,
 }
 
 // === impl Tenant ===
@@ -49,14 +54,13 @@ impl Tenant {
             done: Vec::new(),
             gate: Gate::Open,
             estimate: Estimate::UNKNOWN,
-            history: History::new(),
+            turns: Turns::new(),
             served_ns: 0,
-            ended_ns: 0,
         }
     }
 
     /// Launches what the gate lets through.
-    fn launch(&mut self, now: u64) {
+    fn launch(&mut self, now: u64, page: Option<&Page>) {
         let region = self.region.region();
         let (card, accounts) = (region.card(0).expect("a card"), region.accounts(0).expect("a card"));
         let account = accounts.account(0).expect("a slot");
@@ -67,35 +71,52 @@ impl Tenant {
             if self.gate == Gate::Shut {
                 break;
             }
+            let is_first = accounts.in_flight_ns() == 0;
+            if is_first {
+                self.turns.begin(now, page.and_then(Page::read).as_ref(), account.weights());
+            }
             account.launched(estimate_ns);
-            self.queue.push_back(Kernel { estimate: estimate_ns, left: self.kernel_ns, launched: now });
+            let (left, launched) = (self.kernel_ns, now);
+            self.queue.push_back(Kernel { estimate: estimate_ns, left, is_first, launched, uncharged: 0, cost: 0 });
         }
     }
 
-    /// Each millisecond: pays for what is done.
+    /// Each millisecond: charges for what is done, and for what is being done.
     fn settle(&mut self, now: u64, page: Option<&Page>) {
-        self.history.record(now, page.and_then(Page::read).as_ref());
         let region = self.region.region();
         let account = region.accounts(0).and_then(|accounts| accounts.account(0)).expect("a slot");
-        for (estimate_ns, from, to) in self.done.drain(..) {
-            let busy_ns = self.history.cost(from, to);
-            account.completed(estimate_ns, busy_ns);
-            region.card(0).expect("a card").debit(busy_ns);
-            self.estimate.observe(busy_ns, 1);
+        self.turns.sample(now, page.and_then(Page::read).as_ref(), account.weights());
+        for kernel in self.done.iter_mut().chain(self.queue.front_mut()) {
+            let cost_ns = self.turns.charge(core::mem::take(&mut kernel.uncharged));
+            let charged = cost_ns.min(kernel.estimate.saturating_sub(1));
+            (kernel.cost, kernel.estimate) = (kernel.cost + cost_ns, kernel.estimate - charged);
+            account.completed(charged, cost_ns);
+            region.card(0).expect("a card").debit(cost_ns);
+        }
+        for Kernel { estimate, cost, .. } in self.done.drain(..) {
+            account.completed(estimate, 0);
+            self.estimate.observe(cost, 1);
         }
     }
 
-    /// The card works on this tenant's first kernel. It is paid for from when it was launched, or the one before it ended:
-    /// waiting for one's turn is part of being served in turns.
+    /// The card works on another's kernels: this tenant's first one waits for its turn.
+    fn wait(&mut self) {
+        if let Some(kernel) = self.queue.front_mut().filter(|kernel| !kernel.is_first || kernel.left < self.kernel_ns) {
+            kernel.uncharged += STEP;
+        }
+    }
+
+    /// The card works on this tenant's first kernel.
     fn serve(&mut self, now: u64) {
         let Some(kernel) = self.queue.front_mut() else { return };
+        if kernel.is_first && kernel.left == self.kernel_ns && now > kernel.launched + MS / 20 {
+            self.turns.begin_slice();
+        }
         kernel.left = kernel.left.saturating_sub(STEP);
+        kernel.uncharged += STEP;
         self.served_ns += STEP;
         if kernel.left == 0 {
-            let from = kernel.launched.max(self.ended_ns);
-            self.ended_ns = now + STEP;
-            self.done.push((kernel.estimate, from, self.ended_ns));
-            self.queue.pop_front();
+            self.done.extend(self.queue.pop_front());
         }
     }
 }
@@ -108,10 +129,12 @@ fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
     let (mut turn, mut slice_ends, mut look_at) = (0, START, START);
     for now in (0..SECONDS * 1000 * MS / STEP).map(|step| START + step * STEP) {
         if now >= look_at {
-            let works = |tenant: &&Tenant| tenant.region.region().accounts(0).expect("a card").in_flight_ns() > 0;
             let mut busy = Busy::default();
-            for tenant in tenants.iter().filter(works) {
-                busy.add(tenant.share, Priority::Normal);
+            for tenant in &tenants {
+                let weight = tenant.region.region().accounts(0).expect("a card").weight();
+                if weight > 0 {
+                    busy.add(weight, tenant.share, Priority::Normal);
+                }
             }
             writer.publish(now, busy);
             look_at += SAMPLE_PERIOD_NS;
@@ -127,7 +150,7 @@ fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
             }
         }
         for tenant in &mut tenants {
-            tenant.launch(now);
+            tenant.launch(now, with_clock.then_some(&page));
         }
         if now >= slice_ends || tenants[turn].queue.is_empty() {
             let count = tenants.len();
@@ -135,7 +158,9 @@ fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
                 (1..=count).map(|by| (turn + by) % count).find(|next| !tenants[*next].queue.is_empty()).unwrap_or(turn);
             slice_ends = now + SLICE;
         }
-        tenants[turn].serve(now);
+        for (number, tenant) in tenants.iter_mut().enumerate() {
+            if number == turn { tenant.serve(now) } else { tenant.wait() }
+        }
     }
     let time = ((SECONDS - SETTLING) * 1000 * MS) as f64;
     tenants.iter().map(|tenant| tenant.served_ns as f64 / time).collect()

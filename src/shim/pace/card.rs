@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use divvy_region::accounts::OtherProcesses;
-use divvy_region::clock::{DriverMemory, History, Reading};
+use divvy_region::clock::{DriverMemory, FULL_WEIGHT, Reading, Turns};
 use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Region, Share};
 
@@ -23,9 +23,6 @@ use crate::time;
 
 /// This process's cards, by position in the limits file.
 static CARDS_OF_PROCESS: [Card; CARDS] = [const { Card::new() }; CARDS];
-
-/// Cards that work was launched on since all were idle, a bit each.
-static USED: AtomicU64 = AtomicU64::new(0);
 
 /// The longest sleep at a shut gate before it is checked again: other processes of the container can't wake this one.
 const MAX_SLEEP_NS: u64 = 5_000_000;
@@ -47,8 +44,6 @@ const YIELD_NS: u64 = 500_000;
 const REAP_AFTER_NS: u64 = 20_000_000;
 /// The most work in flight on a card that is lent whole while others are idle: what they wait for when they come back.
 const MAX_BORROWED_NS: u64 = 20_000_000;
-/// The driver's time slice: how long the card serves one process before the next. It is assumed, not read.
-const TIME_SLICE_NS: u64 = 2_000_000;
 
 pub(super) struct Card {
     meter: Lock<Meter>,
@@ -74,10 +69,10 @@ pub(super) struct Card {
     wakeups: AtomicU32,
 }
 
-/// The charged time, and virtual time meanwhile.
+/// The charged time, and what it costs.
+#[derive(Clone, Copy)]
 struct Meter {
-    history: History,
-    sampled_ns: u64,
+    turns: Turns,
     charged: ChargedTime,
 }
 
@@ -85,26 +80,6 @@ struct Meter {
 pub(super) struct Allotment {
     pub(super) share: Share,
     reading: Option<Reading>,
-}
-
-// === impl Allotment ===
-
-impl Allotment {
-    /// The cost of a time for one process, if `processes` of the container are served in turns. The clock counts containers; the
-    /// card serves processes, of which the other containers are assumed to have one each.
-    fn among(&self, cost_ns: u64, processes: u64) -> u64 {
-        let tenants = self.tenants();
-        part(cost_ns, tenants, tenants.saturating_sub(1).saturating_add(processes.max(1)))
-    }
-
-    fn tenants(&self) -> u64 {
-        self.reading.map_or(1, |reading| u64::from(reading.busy.tenants.max(1)))
-    }
-
-    /// How long work may have waited for its time slice while other processes were served.
-    fn others_slices_ns(&self, processes: u64) -> u64 {
-        self.tenants().saturating_sub(1).saturating_add(processes.saturating_sub(1)).saturating_mul(TIME_SLICE_NS)
-    }
 }
 
 /// Decides on a launch. A container that is lent the whole card keeps little in flight, so that one that wants its share back
@@ -145,7 +120,7 @@ fn yield_ns(account: Account<'_>, waited_ns: u64) -> u64 {
 impl Card {
     const fn new() -> Self {
         Self {
-            meter: Lock::new(Meter { history: History::new(), sampled_ns: 0, charged: ChargedTime::new() }),
+            meter: Lock::new(Meter::new()),
             references: Lock::new(ReferenceEvents::new()),
             clock: Clock::new(),
             kernel: AtomicU64::new(0),
@@ -169,7 +144,7 @@ impl Card {
     /// Forgets everything, in a child that fork made.
     pub(super) fn forget_all() {
         for card in &CARDS_OF_PROCESS {
-            *card.meter.reset() = Meter { history: History::new(), sampled_ns: 0, charged: ChargedTime::new() };
+            *card.meter.reset() = Meter::new();
             *card.references.reset() = ReferenceEvents::new();
             card.waiting.store(0, Ordering::Relaxed);
             card.busy_streams.store(0, Ordering::Relaxed);
@@ -283,7 +258,7 @@ impl Card {
                 let refill = refill_ns(bucket, estimate, in_flight_ns, share);
                 refill.saturating_add(yield_ns(account, waited))
             };
-            let done_ns = match self.remaining_ns(process, position, now) {
+            let done_ns = match self.remaining_ns(process, position) {
                 0 => u64::MAX,
                 remaining_ns => remaining_ns.max(expected_ns).max(MIN_POLL_NS),
             };
@@ -337,25 +312,25 @@ impl Card {
     }
 
     /// How long from now what this process has in flight should take, with others served in turns.
-    pub(super) fn remaining_ns(&self, process: &'static Process, position: usize, now_ns: u64) -> u64 {
-        let Some(account) = process.account(position) else { return 0 };
-        let tenants = self.allotment(process, position, now_ns).tenants();
-        account.in_flight_ns().saturating_mul(tenants.saturating_mul(account.accounts().busy().max(1)))
+    pub(super) fn remaining_ns(&self, process: &'static Process, position: usize) -> u64 {
+        let others = u64::from(self.meter.lock().turns.others());
+        let in_flight_ns = process.account(position).map_or(0, |account| account.in_flight_ns());
+        part(in_flight_ns, u64::from(FULL_WEIGHT) + others, FULL_WEIGHT.into())
     }
 
-    /// Samples virtual time, as work begins on a card or goes on.
-    pub(super) fn sample(&self, process: &Process, position: usize, now_ns: u64) {
-        USED.fetch_or(1 << (position & 63), Ordering::Relaxed);
-        let allotment = self.allotment(process, position, now_ns);
-        self.meter.lock().sample(&allotment, now_ns);
+    /// Notes that work begins in a stream that had none.
+    pub(super) fn begin(&self, process: &'static Process, position: usize, now_ns: u64) {
+        let Some(account) = process.account(position) else { return };
+        let reading = self.allotment(process, position, now_ns).reading;
+        if account.in_flight_ns() == 0 {
+            self.meter.lock().turns.begin(now_ns, reading.as_ref(), account.weights());
+        }
     }
 
-    /// Discards the history of virtual time, as nothing of this process is in flight.
-    pub(super) fn reset_idle() {
-        let used = USED.swap(0, Ordering::Relaxed);
-        for (_, card) in (0..).zip(&CARDS_OF_PROCESS).filter(|(position, _)| used >> position & 1 == 1) {
-            let mut meter = card.meter.lock();
-            *meter = Meter { history: History::new(), sampled_ns: 0, charged: meter.charged };
+    /// Notes that the card has come to work that waited for it: others had their turn meanwhile, if they weren't other streams.
+    pub(super) fn begin_slice(&self) {
+        if self.busy_streams.load(Ordering::Relaxed) <= 1 {
+            self.meter.lock().turns.begin_slice();
         }
     }
 
@@ -369,14 +344,6 @@ impl Card {
         for card in &CARDS_OF_PROCESS {
             card.references.lock().forget(context);
         }
-    }
-
-    /// From when on work counts that was launched at one moment and that the card came to at another: as far as it waited
-    /// for others' turns, waiting is part of being served in turns. As far as it waited for something else, it isn't.
-    pub(super) fn service_start(&self, process: &Process, position: usize, launched_ns: u64, reached_ns: u64) -> u64 {
-        let ours = process.region().accounts(position).map_or(1, |bucket| bucket.busy());
-        let others_slices_ns = self.allotment(process, position, reached_ns).others_slices_ns(ours);
-        launched_ns.max(reached_ns.saturating_sub(others_slices_ns))
     }
 
     /// Notes that one more stream has work, or one less.
@@ -399,21 +366,16 @@ impl Card {
         };
         let now_ns = time::now();
         let allotment = self.allotment(process, position, now_ns);
-        let (mut cost_ns, mut time_ns) = (0_u64, 0_u64);
-        {
+        let cost_ns = {
             let mut meter = self.meter.lock();
-            meter.sample(&allotment, now_ns);
-            let Meter { history, charged, .. } = &mut *meter;
-            charged.charge(from, to, |from, to| {
-                time_ns += to - from;
-                cost_ns = cost_ns.saturating_add(history.cost(from, to));
-            });
-        }
-        if batch.launches() > 1 && self.busy_streams.load(Ordering::Relaxed) <= 1 {
-            let idle_ns = duty.idle_ns(to.min(batch.last_ns()).saturating_sub(from).min(time_ns));
-            cost_ns -= part(cost_ns, idle_ns, time_ns);
-        }
-        cost_ns = allotment.among(cost_ns, account.accounts().busy());
+            let mut time_ns = 0;
+            meter.charged.charge(from, to, |from, to| time_ns += to - from);
+            if batch.launches() > 1 && self.busy_streams.load(Ordering::Relaxed) <= 1 {
+                time_ns -= duty.idle_ns(to.min(batch.last_ns()).saturating_sub(from).min(time_ns));
+            }
+            meter.turns.sample(now_ns, allotment.reading.as_ref(), account.weights());
+            meter.turns.charge(time_ns)
+        };
         bucket.refill(now_ns, allotment.share);
         // Where all of the card is ours, nothing refills the bucket.
         if !allotment.share.is_whole() {
@@ -443,10 +405,7 @@ impl Card {
 // === impl Meter ===
 
 impl Meter {
-    fn sample(&mut self, allotment: &Allotment, now_ns: u64) {
-        if now_ns > self.sampled_ns {
-            self.history.record(now_ns, allotment.reading.as_ref());
-            self.sampled_ns = now_ns;
-        }
+    const fn new() -> Self {
+        Self { turns: Turns::new(), charged: ChargedTime::new() }
     }
 }

@@ -153,7 +153,7 @@ fn poll(process: &'static Process, completed: Completed) -> Option<bool> {
     let mut remaining_ns = if busy == 0 { 0 } else { MAX_POLL_NS };
     for position in (0..u64::BITS as usize).filter(|position| busy >> position & 1 == 1) {
         if let Some(card) = Card::of(position) {
-            remaining_ns = remaining_ns.min(card.remaining_ns(process, position, now));
+            remaining_ns = remaining_ns.min(card.remaining_ns(process, position));
             card.wake_waiting(process, position, now);
         }
     }
@@ -221,7 +221,6 @@ fn sleep() {
     STATE.store(ASLEEP, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     if tracks::all().all(StreamEntry::is_idle) {
-        Card::reset_idle();
         sys::wait(&STATE, ASLEEP, MAX_IDLE_SLEEP_NS);
     }
     STATE.store(POLLING, Ordering::SeqCst);

@@ -17,9 +17,11 @@ use crate::process::Process;
 
 /// Markers of one stream at a time. When all are pending, the newest is recorded again.
 const MARKERS: usize = 6;
-/// The mean time between two pairs of markers of a stream, ns: recording one costs a microsecond or two. It varies from half of
-/// it to one and a half, so that nobody knows what will be marked.
-const MARKER_INTERVAL_NS: u64 = 400_000;
+/// The mean time between two groups of markers of a stream, ns: recording one costs a microsecond or two. It varies from half
+/// of it to one and a half, so that nobody knows what will be marked.
+const MARKER_INTERVAL_NS: u64 = 500_000;
+/// What waits so much longer for the card than its own stream's work took has waited for others' turns.
+const WAITED_NS: u64 = 50_000;
 /// How long nothing was launched before a stream without pending markers is queried, ns.
 const QUERY_AFTER_NS: u64 = 500_000;
 
@@ -41,8 +43,12 @@ pub(super) struct Track {
     has_waiter: bool,
     /// When the next marker is due.
     due_ns: u64,
-    /// Whether the next launch is marked too, as what is before it was.
-    is_paired: bool,
+    /// Whether the next launch is to be between two markers.
+    is_enclosed: bool,
+    /// Whether the launch that begins is.
+    has_start: bool,
+    /// The gap before the launch whose start marker was reached last, ns; if it may be one of those between markers.
+    gap_ns: Option<u64>,
     duty: Duty,
     /// The last moment at which the next marker wasn't reached.
     pending_ns: u64,
@@ -54,7 +60,7 @@ struct Marker {
     event: CUevent,
     recorded_ns: u64,
     batch: Batch,
-    /// Whether it is before work, not behind it.
+    /// Whether it is before a launch, not behind one: it tells when the card comes to that.
     is_start: bool,
 }
 
@@ -70,9 +76,7 @@ pub(super) enum Completed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// Launched at this moment; a marker before it tells when the card comes to it.
-    Queued(u64),
-    /// Running, and charged up to this moment.
+    /// It has work, and is charged up to this moment.
     Busy(u64),
 }
 
@@ -97,7 +101,9 @@ impl Track {
             launched_ns: 0,
             has_waiter: false,
             due_ns: 0,
-            is_paired: false,
+            is_enclosed: false,
+            has_start: false,
+            gap_ns: None,
             duty: Duty::new(),
             pending_ns: 0,
             last_reached_ns: 0,
@@ -115,7 +121,7 @@ impl Track {
 
     /// What is next to be done has cost so much so far, ns.
     pub(super) fn cost_ns(&self) -> u64 {
-        let front = self.markers.get(self.next).filter(|_| self.pending > 0).map(|marker| &marker.batch);
+        let front = self.next_marker().map(|marker| &marker.batch);
         front.unwrap_or(&self.unmarked).cost_ns()
     }
 
@@ -149,12 +155,14 @@ impl Track {
         self.launches
     }
 
-    /// Work is about to be launched on an idle stream.
+    /// Work is about to be launched behind which a marker is the last, or nothing.
     pub(super) fn begin(&mut self, stream: &Stream, now_ns: u64) {
+        if self.has_unmarked() {
+            return; // by another thread, just now
+        }
         self.launched_ns = now_ns;
-        if self.is_due(now_ns) && self.record_marker(stream, now_ns, true) {
-            self.state = State::Queued(now_ns);
-            self.is_paired = true;
+        if (self.is_enclosed || self.is_due(now_ns)) && self.record_marker(stream, now_ns, true) {
+            self.has_start = true;
         }
     }
 
@@ -172,9 +180,9 @@ impl Track {
         self.launched_ns = began_ns;
         self.has_waiter = false;
         // What can't be asked later is marked at once.
-        if stream.thread != 0 || self.is_paired || self.is_due(began_ns) {
-            let is_first = !self.is_paired;
-            self.is_paired = self.record_marker(stream, began_ns, false) && is_first;
+        if stream.thread != 0 || self.has_start || self.is_due(began_ns) {
+            let is_enclosed = self.record_marker(stream, began_ns, false) && !self.has_start;
+            (self.is_enclosed, self.has_start) = (is_enclosed, false);
         }
     }
 
@@ -213,6 +221,7 @@ impl Track {
         marker.recorded_ns = now_ns;
         if is_full {
             marker.batch.merge(self.unmarked);
+            marker.is_start = false;
         } else {
             (marker.batch, marker.is_start) = (self.unmarked, is_start);
             self.pending += 1;
@@ -236,7 +245,7 @@ impl Track {
         // A context that another thread has for itself, as a green one, may be refused: what is asked says more then.
         let _current = stream.enter();
         while self.pending > 0 {
-            let Some(marker) = self.markers.get(self.next).copied() else { break };
+            let Some(marker) = self.next_marker().copied() else { break };
             // SAFETY: an event of ours, of a context that lives.
             match unsafe { cuEventQuery(marker.event) } {
                 SUCCESS => self.pass_marker(process, stream, &marker, now_ns),
@@ -283,6 +292,9 @@ impl Track {
 
     /// All that was launched is done, at this moment.
     pub(super) fn finish(&mut self, process: &'static Process, now_ns: u64) {
+        if self.next_marker().is_some_and(|next| next.is_start) {
+            self.pop_marker();
+        }
         self.charge(process, now_ns);
         while self.pending > 0 {
             let batch = self.markers.get(self.next).map(|marker| marker.batch);
@@ -321,22 +333,34 @@ impl Track {
     fn pass_marker(&mut self, process: &'static Process, stream: &Stream, marker: &Marker, now_ns: u64) {
         let before = self.last_reached_ns;
         let reached = self.reached_at(stream, marker, now_ns);
-        let first_ns = marker.batch.first_ns();
-        // Longer gaps are between batches.
-        if marker.batch.launches() == 1 && first_ns.saturating_sub(before) < MARKER_INTERVAL_NS {
-            let all_ns = reached.saturating_sub(before);
-            self.duty.observe(all_ns.min(reached.saturating_sub(first_ns)), all_ns);
+        if marker.is_start {
+            self.begin_work(marker.recorded_ns, before, reached);
+        } else {
+            self.charge(process, reached);
         }
-        match self.state {
-            State::Queued(launched) if marker.is_start => {
-                let service_start = |card: &Card| card.service_start(process, self.card, launched, reached);
-                self.state = State::Busy(Card::of(self.card).map_or(reached, service_start));
-            }
-            _ => self.charge(process, reached),
-        }
-        let batch = self.markers.get(self.next).map(|marker| marker.batch);
+        let batch = self.next_marker().map(|marker| marker.batch).unwrap_or_default();
         self.pop_marker();
-        self.complete(process, batch.unwrap_or_default());
+        if let Some(gap_ns) = self.gap_ns.take_if(|_| !marker.is_start)
+            && batch.launches() == 1
+        {
+            let busy_ns = reached.saturating_sub(before);
+            self.duty.observe(busy_ns, busy_ns.saturating_add(gap_ns));
+        }
+        self.complete(process, batch);
+    }
+
+    /// The card has come to a launch, which began to be one at this moment; what was before it in the stream was done
+    /// earlier.
+    fn begin_work(&mut self, launched_ns: u64, before_ns: u64, reached_ns: u64) {
+        if !self.is_idle() {
+            self.state = State::Busy(reached_ns);
+        }
+        // Longer gaps are between batches, which aren't charged for them.
+        self.gap_ns = Some(launched_ns.saturating_sub(before_ns)).filter(|gap| *gap < MARKER_INTERVAL_NS);
+        let has_waited = reached_ns.saturating_sub(launched_ns.max(before_ns)) > WAITED_NS;
+        if let Some(card) = Card::of(self.card).filter(|_| has_waited) {
+            card.begin_slice();
+        }
     }
 
     /// When a marker was reached.
@@ -346,6 +370,11 @@ impl Track {
         self.last_reached_ns =
             front.map_or(now_ns, |(next, card)| card.reached_at(stream.context, &mut next.event, not_before, now_ns));
         self.last_reached_ns
+    }
+
+    /// The marker to be reached next.
+    fn next_marker(&self) -> Option<&Marker> {
+        self.markers.get(self.next).filter(|_| self.pending > 0)
     }
 
     fn pop_marker(&mut self) {
@@ -358,6 +387,9 @@ impl Track {
         let State::Busy(from) = self.state else { return };
         if to <= from {
             return;
+        }
+        if self.next_marker().is_some_and(|next| next.is_start) {
+            return; // it waits for its turn
         }
         self.state = State::Busy(to);
         let front =

@@ -28,6 +28,8 @@ pub(super) struct StreamEntry {
     card: AtomicU8,
     /// Whether work of the stream is in flight, as far as can be told without the lock of the track.
     is_busy: AtomicBool,
+    /// Whether nothing was launched behind its last marker, in the same way.
+    is_marked: AtomicBool,
     track: Lock<Track>,
 }
 
@@ -48,6 +50,7 @@ impl StreamEntry {
             thread: AtomicUsize::new(0),
             card: AtomicU8::new(0),
             is_busy: AtomicBool::new(false),
+            is_marked: AtomicBool::new(false),
             track: Lock::new(Track::new()),
         }
     }
@@ -70,6 +73,11 @@ impl StreamEntry {
 
     pub(super) fn is_idle(&self) -> bool {
         !self.is_busy.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next launch may be one that a marker is to be before.
+    pub(super) fn is_marked(&self) -> bool {
+        self.is_marked.load(Ordering::Relaxed)
     }
 
     /// The card's position in the limits file.
@@ -170,6 +178,7 @@ impl LockedTrack<'_> {
     pub(super) fn update<T>(&mut self, update: impl FnOnce(&mut Track, &Stream) -> T) -> T {
         let acted = update(&mut self.track, &self.stream);
         let is_busy = !self.track.is_idle();
+        self.entry.is_marked.store(!self.track.has_unmarked(), Ordering::Relaxed);
         if self.entry.is_busy.swap(is_busy, Ordering::Relaxed) != is_busy
             && let Some(card) = Card::of(self.track.card)
         {

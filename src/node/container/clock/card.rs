@@ -132,8 +132,9 @@ impl Card {
     fn busy(&self, now_ns: u64, watched: &mut [Watched]) -> Busy {
         let mut busy = Busy::default();
         for Seat { tenant, position, guarantee, rank } in &self.seats {
-            if watched.get_mut(*tenant).is_some_and(|watched| watched.is_busy(*position, now_ns)) {
-                busy.add(*guarantee, *rank);
+            let weight = watched.get_mut(*tenant).map_or(0, |watched| watched.weight(*position, now_ns));
+            if weight > 0 {
+                busy.add(weight, *guarantee, *rank);
             }
         }
         busy

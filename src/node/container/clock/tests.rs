@@ -28,7 +28,7 @@ struct Bench {
 #[derive(Debug, PartialEq, Eq)]
 struct Page {
     heartbeat_ns: u64,
-    virtual_ns: u64,
+    weight: u64,
     /// Containers, parts of 10 000 promised to them, containers without a promise.
     busy: [u32; 3],
     /// Of them: containers that go first, and what those that go last are in the same way.
@@ -109,8 +109,9 @@ impl Bench {
         let word = |at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().expect("long enough"));
         assert_eq!(&bytes[..8], b"divvyclk");
         let [tenants, unguaranteed, first, last_unpromised] = [32, 34, 36, 38].map(short);
-        let (busy, ranks) = ([tenants, word(40), unguaranteed], [first, word(44), last_unpromised]);
-        Page { heartbeat_ns: long(16), virtual_ns: long(24), busy, ranks }
+        let [promised, last_promised] = [40, 44].map(word);
+        let (busy, ranks) = ([tenants, promised, unguaranteed], [first, last_promised, last_unpromised]);
+        Page { heartbeat_ns: long(16), weight: long(24), busy, ranks }
     }
 
     fn busy(&self, number: usize) -> [u32; 3] {
@@ -188,19 +189,17 @@ fn busy_process_beyond_the_first_chunk_is_found() {
 }
 
 #[test]
-fn virtual_time_goes_on_by_the_number_of_the_busy() {
+fn weight_is_that_of_all_processes_with_work() {
     let mut bench = Bench::new();
     let tenants = [bench.come(&[(0, 50)]), bench.come(&[(0, 50)])];
-    bench.work(tenants[0], 0, 1);
-    bench.work(tenants[1], 0, 1);
+    bench.work(tenants[0], 0, MS / 4);
+    bench.work(tenants[1], 1, 9 * MS);
+    bench.work(tenants[1], 2, 2 * MS);
     bench.follow(1000);
     bench.pass(1000, 1100);
-    let start = bench.page(0);
-    bench.pass(1100, 1201);
-    let end = bench.page(0);
-    let passed_ns = end.heartbeat_ns - start.heartbeat_ns;
-    assert!(passed_ns.is_multiple_of(SAMPLE_PERIOD_NS) && passed_ns > 90 * MS, "{passed_ns}");
-    assert_eq!(end.virtual_ns - start.virtual_ns, passed_ns / 2);
+    let page = bench.page(0);
+    assert_eq!((page.busy[0], page.weight), (2, 64 + 2 * 256));
+    assert!(page.heartbeat_ns.is_multiple_of(SAMPLE_PERIOD_NS) && page.heartbeat_ns > 1090 * MS, "{page:?}");
 }
 
 #[test]
@@ -351,7 +350,7 @@ fn files_that_are_made_anew_are_found() {
     fs::write(&clock, [0; 4096]).expect("another one");
     bench.clock.refresh(2000 * MS);
     bench.pass(2000, 2001);
-    assert_eq!(bench.page(0), Page { heartbeat_ns: 2000 * MS, virtual_ns: 0, busy: [1, 3000, 0], ranks: [0; 3] });
+    assert_eq!(bench.page(0), Page { heartbeat_ns: 2000 * MS, weight: 1, busy: [1, 3000, 0], ranks: [0; 3] });
 }
 
 /// A real thread, by its own time.

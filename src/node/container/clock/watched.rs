@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use divvy_region::layout::LINE;
-use divvy_region::snapshot::in_flight_ns;
+use divvy_region::snapshot::weight;
 
 use super::{SELDOM, Tenant, next};
 use crate::container::directories::region_file;
@@ -52,13 +52,14 @@ impl Watched {
         }
     }
 
-    /// Whether work is in flight on the card at this position. A region that can't be read any more is closed.
-    pub(super) fn is_busy(&mut self, position: usize, now_ns: u64) -> bool {
-        let is_busy = self.open.as_mut().and_then(|open| open.is_busy(position, now_ns));
-        if is_busy.is_none() {
+    /// Weight of the container on the card at this position; 0: no work is in flight. A region that can't be read any more is
+    /// closed.
+    pub(super) fn weight(&mut self, position: usize, now_ns: u64) -> u32 {
+        let weight = self.open.as_mut().and_then(|open| open.weight(position, now_ns));
+        if weight.is_none() {
             self.open = None;
         }
-        is_busy.unwrap_or(false)
+        weight.unwrap_or(0)
     }
 }
 
@@ -69,7 +70,7 @@ impl Open {
         Self { region, high: 0, head_due_ns: 0, first: vec![0; cards] }
     }
 
-    fn is_busy(&mut self, position: usize, now_ns: u64) -> Option<bool> {
+    fn weight(&mut self, position: usize, now_ns: u64) -> Option<u32> {
         if now_ns >= self.head_due_ns {
             self.high = self.region.head().ok()?.high;
             self.head_due_ns = next(now_ns, HEAD);
@@ -79,10 +80,10 @@ impl Open {
         let mut lines = [0; LINE * CHUNK];
         let uses = lines.get_mut(..LINE * slots)?;
         self.region.read_uses(position, *first, uses).ok()?;
-        let is_busy = in_flight_ns(uses) > 0;
-        if !is_busy {
+        let weight = weight(uses);
+        if weight == 0 {
             *first = if *first + CHUNK < self.high { *first + CHUNK } else { 0 };
         }
-        Some(is_busy)
+        Some(weight)
     }
 }

@@ -157,8 +157,9 @@ fn write(
         let mut busy = Busy::default();
         for (file, (promise, priority)) in books.iter().zip(promises) {
             file.read_exact_at(&mut uses, layout::use_bytes(1, 0, 8).start as u64).expect("books");
-            if snapshot::in_flight_ns(&uses) > 0 {
-                busy.add(*promise, *priority);
+            let weight = snapshot::weight(&uses);
+            if weight > 0 {
+                busy.add(weight, *promise, *priority);
             }
         }
         writer.publish(clock(), busy);

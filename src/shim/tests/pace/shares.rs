@@ -57,6 +57,27 @@ fn alone_long_kernels_get_three_quarters() {
 }
 
 #[test]
+fn gaps_between_kernels_are_not_charged() {
+    assert_shares(&Node::new(&[share(30, "cap")]), &["gaps 1000000 2000000"], &[30.0], 3.0);
+}
+
+#[test]
+fn short_gaps_between_kernels_are_not_charged() {
+    assert_shares(&Node::new(&[share(20, "cap")]), &["gaps 100000 200000"], &[20.0], 3.0);
+}
+
+#[test]
+fn container_pays_for_what_one_with_little_work_leaves() {
+    // The other waits for each of its kernels, and can't have half of the card.
+    assert_shares(
+        &Node::new(&[share(50, "cap"), share(30, "cap")]),
+        &["gaps 100000 100000", "busy 1000000 1"],
+        &[50.0, 30.0],
+        6.0,
+    );
+}
+
+#[test]
 fn container_without_daemon_gets_its_share() {
     assert_shares(&Node::silent(&[share(50, "burst")]), &["default 1000000"], &[50.0], 3.0);
 }
@@ -208,7 +229,8 @@ fn shares_over_kernel_lengths_figures() {
 #[test]
 #[ignore = "a minute of figures"]
 fn gaps_between_kernels_figures() {
-    let all = ["gaps 100000 200000", "gaps 1000000 2000000", "gaps 400000 200000", "gaps 20000 40000", "steps 100000 5"];
+    let all =
+        ["gaps 100000 200000", "gaps 1000000 2000000", "gaps 400000 200000", "gaps 20000 40000", "steps 100000 5"];
     for words in all {
         for cores in [100, 30] {
             let node = Node::new(&[share(cores, "cap")]);
