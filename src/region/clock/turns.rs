@@ -10,7 +10,7 @@
 //! that is short costs what it takes, however long it had to wait, and beside it who always has work pays for nearly all of
 //! the card. Later turns are only as well known as their length; on average they cost the process's part of the time.
 
-use super::{FULL_WEIGHT, Reading, TIME_SLICE_NS};
+use super::{FULL_WEIGHT, Reading, SAMPLE_PERIOD_NS, TIME_SLICE_NS};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -18,7 +18,7 @@ mod tests;
 /// The meter of one process on one card.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turns {
-    /// From when to when the process had work, as far as it has looked, and the same of the time before.
+    /// From when to when the process had work, short breaks aside and as far as it has looked; and the same of the time before.
     busy_ns: [(u64, u64); 2],
     /// Its last weight while it had work.
     own_weight: u32,
@@ -48,7 +48,11 @@ impl Turns {
 
     /// The process begins to have work.
     pub fn begin(&mut self, now_ns: u64, reading: Option<&Reading>, weights: Weights) {
-        self.busy_ns = [(now_ns, now_ns), self.busy_ns[0]];
+        let (_, until_ns) = self.busy_ns[0];
+        if now_ns.saturating_sub(until_ns) > SAMPLE_PERIOD_NS {
+            self.busy_ns = [(now_ns, now_ns), self.busy_ns[0]];
+        }
+        self.busy_ns[0].1 = now_ns;
         self.sample(now_ns, reading, weights);
         self.others = [self.others[0]; 2];
     }

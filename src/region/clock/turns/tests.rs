@@ -15,17 +15,17 @@ fn weights(own: u32) -> Weights {
     Weights { own, container: own }
 }
 
-/// The meter of a process that has work from 1 to 3 ms.
+/// The meter of a process that has work from 11 to 13 ms.
 fn meter(reading: Option<&Reading>, weights: Weights) -> Turns {
     let mut turns = Turns::new();
-    turns.begin(MS, None, Weights::default());
-    (0..2).for_each(|_| turns.sample(3 * MS, reading, weights));
+    turns.begin(11 * MS, None, Weights::default());
+    (0..2).for_each(|_| turns.sample(13 * MS, reading, weights));
     turns
 }
 
 #[test]
 fn lone_process_pays_for_all_time() {
-    for reading in [None, Some(page(2 * MS, 0, 0)), Some(page(2 * MS, 1, 3))] {
+    for reading in [None, Some(page(12 * MS, 0, 0)), Some(page(12 * MS, 1, 3))] {
         let mut turns = meter(reading.as_ref(), weights(64));
         assert_eq!([MS, 7 * MS, 3, 100 * MS].map(|time_ns| turns.charge(time_ns)), [MS, 7 * MS, 3, 100 * MS]);
     }
@@ -40,26 +40,26 @@ fn processes_of_a_container_divide_the_time() {
 
 #[test]
 fn beside_another_half_of_the_time_is_charged() {
-    let mut turns = meter(Some(&page(2 * MS, 2, 512)), weights(256));
+    let mut turns = meter(Some(&page(12 * MS, 2, 512)), weights(256));
     let cost_ns: u64 = (0..1000).map(|_| turns.charge(MS)).sum();
     assert!(cost_ns.abs_diff(500 * MS) < MS, "{cost_ns}");
     // Beside one that has work for an eighth of a slice, eight ninths.
-    let mut turns = meter(Some(&page(2 * MS, 2, 256 + 32)), weights(256));
+    let mut turns = meter(Some(&page(12 * MS, 2, 256 + 32)), weights(256));
     let cost_ns: u64 = (0..900).map(|_| turns.charge(MS)).sum();
     assert!(cost_ns.abs_diff(800 * MS) < MS, "{cost_ns}");
 }
 
 #[test]
 fn work_shorter_than_a_slice_costs_what_it_takes() {
-    let mut turns = meter(Some(&page(2 * MS, 2, 256 + 13)), weights(13));
+    let mut turns = meter(Some(&page(12 * MS, 2, 256 + 13)), weights(13));
     for _ in 0..10 {
         turns.begin_slice();
         assert_eq!(turns.charge(MS / 10), MS / 10);
     }
     // Two slices of its own, with another's between them.
     turns.begin_slice();
-    turns.sample(3 * MS, Some(&page(2 * MS, 2, 512)), weights(256));
-    turns.sample(3 * MS, Some(&page(2 * MS, 2, 512)), weights(256));
+    turns.sample(13 * MS, Some(&page(12 * MS, 2, 512)), weights(256));
+    turns.sample(13 * MS, Some(&page(12 * MS, 2, 512)), weights(256));
     assert_eq!([turns.charge(3 * MS), turns.charge(MS), turns.charge(2 * MS)], [2 * MS, 0, 2 * MS]);
 }
 
@@ -69,11 +69,15 @@ fn others_count_whether_or_not_the_page_knows_of_the_process() {
         let mut turns = meter(Some(reading), weights(256));
         turns.charge(1000 * MS)
     };
-    assert!(other(&page(MS - 1, 1, 256)).abs_diff(500 * MS) < MS, "the page is older");
-    assert!(other(&page(MS, 2, 512)).abs_diff(500 * MS) < MS);
-    assert_eq!(other(&page(MS, 1, 256)), 1000 * MS, "that is the process itself");
-    let mut stale = meter(Some(&page(MS, 2, 512)), weights(256));
-    (0..2).for_each(|_| stale.sample(200 * MS, Some(&page(MS, 2, 512)), weights(256)));
+    assert!(other(&page(11 * MS - 1, 1, 256)).abs_diff(500 * MS) < MS, "the page is older");
+    assert!(other(&page(11 * MS, 2, 512)).abs_diff(500 * MS) < MS);
+    assert_eq!(other(&page(11 * MS, 1, 256)), 1000 * MS, "that is the process itself");
+    // A break that is shorter than the daemon's interval tells nothing.
+    let mut again = meter(Some(&page(11 * MS, 2, 512)), weights(256));
+    again.begin(14 * MS, Some(&page(13 * MS + 1, 2, 512)), weights(0));
+    assert!(again.charge(1000 * MS).abs_diff(500 * MS) < MS);
+    let mut stale = meter(Some(&page(11 * MS, 2, 512)), weights(256));
+    (0..2).for_each(|_| stale.sample(200 * MS, Some(&page(11 * MS, 2, 512)), weights(256)));
     assert_eq!(stale.charge(1000 * MS), 1000 * MS, "nobody says so any more");
 }
 
