@@ -3,7 +3,7 @@
 use core::mem;
 
 use divvy_region::layout::SLOTS;
-use divvy_region::{Account, Reservation};
+use divvy_region::{Account, MemoryLimit, Reservation};
 
 use crate::cuda::{CUdevice, CUresult, ERROR_NOT_PERMITTED, ERROR_OUT_OF_MEMORY};
 use crate::log;
@@ -66,7 +66,8 @@ impl Quota {
     }
 
     fn try_reserve(&self, bytes: u64) -> bool {
-        self.account.reserve(bytes, self.process.allocatable(self.card), pause) == Reservation::Reserved
+        let limit = MemoryLimit::of(self.process.allocatable(self.card));
+        self.account.reserve(bytes, limit, pause) == Reservation::Reserved
     }
 
     #[cold]
