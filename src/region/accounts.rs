@@ -247,16 +247,6 @@ impl Account<'_> {
         subtract(&self.own.imported, bytes);
     }
 
-    /// Says that so many of the held bytes are managed memory, which the driver attributes to no process.
-    pub fn add_managed(&self, bytes: u64) {
-        self.own.managed.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Says that so much managed memory was freed.
-    pub fn remove_managed(&self, bytes: u64) {
-        subtract(&self.own.managed, bytes);
-    }
-
     /// Says that so many of the held bytes are what contexts are taken to cost.
     pub fn add_context(&self, bytes: u64) {
         self.own.contexts.fetch_add(bytes, Ordering::Relaxed);
