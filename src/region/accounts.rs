@@ -12,6 +12,19 @@
 //!
 //! A refusal is final only if what others *hold* leaves no room. If they were only trying, all step back and try again.
 //!
+//! **Why the physical limit holds too.** Where a share is oversubscribed, [`MemoryLimit::physical`] bounds what isn't managed
+//! memory: `tentative` and `committed` less `managed`. The second is a difference of two words that aren't read at once, so
+//! three more orders keep it from coming out too small. What it comes out too large costs a try, or a refusal.
+//! 4. Managed bytes leave `managed` before `committed`, and who adds up reads `managed` last: no bytes are subtracted that
+//!    were freed before they were counted.
+//! 5. They are counted in `managed_grants` of the header before they enter `managed`, and are in `tentative` until then.
+//! 6. Who adds up reads `managed_grants` before and after. If it is the same, all bytes that were found in `managed` were
+//!    published before, so that order 3 finds them in what they are subtracted from. Otherwise nothing is granted by that
+//!    sum, and it is made again.
+//!
+//! So a sum that grants contains all physical bytes that were held while it was made, and what orders 1 to 3 prove of the
+//! total is true of them. Managed memory that others try for counts as physical until it is granted: that costs a try.
+//!
 //! The order of accesses is that of fences and acquire/release pairs rather than `SeqCst` accesses: the fence in `reserve`
 //! is the one point that needs a total order, and it is what loom can model.
 
@@ -47,6 +60,22 @@ pub struct Accounts<'a> {
 pub struct Account<'a> {
     accounts: Accounts<'a>,
     own: &'a Use,
+}
+
+/// What the container may hold of one card, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// Memory of all kinds.
+    pub total: u64,
+    /// Memory that isn't managed and therefore has to lie on the card. No less than `total` unless the share is oversubscribed.
+    pub physical: u64,
+}
+
+/// What all processes hold of one card, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sums {
+    total: u64,
+    physical: u64,
 }
 
 /// What became of an attempt to reserve memory.
@@ -92,6 +121,11 @@ impl<'a> Accounts<'a> {
         self.sum(Use::held)
     }
 
+    /// Whether all processes together hold no more than the limit.
+    pub fn fit(&self, limit: MemoryLimit) -> bool {
+        self.sums(Use::held_by_kind).fit(limit)
+    }
+
     /// GPU time that launched work of all processes is estimated to take yet, ns.
     pub fn in_flight_ns(&self) -> u64 {
         self.sum(|line| line.in_flight_ns.load(Ordering::Relaxed))
@@ -117,27 +151,53 @@ impl<'a> Accounts<'a> {
         let high = self.header.high.load(Ordering::Acquire) as usize;
         self.uses.iter().take(high).fold(0, |sum, line| sum.saturating_add(of(line)))
     }
+
+    /// Whether that and what is tried for fits, for sure.
+    fn fit_with_tentative(&self, limit: MemoryLimit) -> bool {
+        let grants = || self.header.managed_grants.load(Ordering::Acquire);
+        let before = grants();
+        self.sums(Use::held_or_tentative).fit(limit) && (!limit.is_oversubscribed() || grants() == before)
+    }
+
+    fn sums(&self, of: impl Fn(&Use) -> Sums) -> Sums {
+        let high = self.header.high.load(Ordering::Acquire) as usize;
+        self.uses.iter().take(high).map(of).fold(Sums::default(), Sums::plus)
+    }
 }
 
 // === impl Account ===
 
 impl Account<'_> {
-    /// Reserves `bytes` if all processes then hold at most `limit`, before the driver is asked for them.
+    /// Reserves `bytes` that aren't managed memory if all processes then hold at most `limit`, before the driver is asked for
+    /// them.
     ///
     /// `pause` is called between tries, when others try for the same room: it should sleep for a random time of 1 to 64 µs.
     /// If that goes on for some 20 ms, the answer is `OutOfMemory` too. Before an application is told of it, the slots of
     /// dead processes are worth a look: [`Region::reap`].
     ///
     /// Nothing at all can always be had, even if the limit has come down below what is held.
-    pub fn reserve(&self, bytes: u64, limit: u64, mut pause: impl FnMut()) -> Reservation {
+    pub fn reserve(&self, bytes: u64, limit: MemoryLimit, pause: impl FnMut()) -> Reservation {
+        self.reserve_and(|| {}, bytes, limit, pause)
+    }
+
+    /// Reserves managed memory as [`Account::reserve`] does other memory; only the limit's total applies.
+    pub fn reserve_managed(&self, bytes: u64, limit: MemoryLimit, pause: impl FnMut()) -> Reservation {
+        let mark = || {
+            // Order 5 above. Whoever sees the count sees what the fence published, and whoever sees the bytes sees the count.
+            self.accounts.header.managed_grants.fetch_add(1, Ordering::Relaxed);
+            self.own.managed.fetch_add(bytes, Ordering::Release);
+        };
+        self.reserve_and(mark, bytes, MemoryLimit::of(limit.total), pause)
+    }
+
+    fn reserve_and(&self, mark: impl FnOnce(), bytes: u64, limit: MemoryLimit, mut pause: impl FnMut()) -> Reservation {
         if bytes == 0 {
             return Reservation::Reserved;
         }
-        if bytes > limit {
+        let Some(left) = limit.less(bytes) else {
             // Nor is it published: a few of them would wrap `tentative` around.
             return Reservation::OutOfMemory { used: self.accounts.used() };
-        }
-        let most_held = limit - bytes;
+        };
         for attempt in 0..TRIES {
             match attempt {
                 0 => {}
@@ -147,15 +207,16 @@ impl Account<'_> {
             self.own.tentative.fetch_add(bytes, Ordering::Relaxed);
             // Before the sum, and that is before `high` is read: whoever claims a slot raises it before it reserves.
             fence(Ordering::SeqCst);
-            if self.accounts.sum(Use::held_or_tentative) <= limit {
+            if self.accounts.fit_with_tentative(limit) {
                 self.own.committed.fetch_add(bytes, Ordering::Relaxed);
+                mark();
                 subtract(&self.own.tentative, bytes);
                 return Reservation::Reserved;
             }
             subtract(&self.own.tentative, bytes);
-            let used = self.accounts.used();
-            if used > most_held {
-                return Reservation::OutOfMemory { used };
+            let held = self.accounts.sums(Use::held_by_kind);
+            if !held.fit(left) {
+                return Reservation::OutOfMemory { used: held.total };
             }
         }
         Reservation::OutOfMemory { used: self.accounts.used() }
@@ -163,6 +224,12 @@ impl Account<'_> {
 
     /// Gives back bytes that were reserved or charged, after the driver has freed them.
     pub fn release(&self, bytes: u64) {
+        subtract(&self.own.committed, bytes);
+    }
+
+    /// Gives back managed memory that was reserved, after the driver has freed it.
+    pub fn release_managed(&self, bytes: u64) {
+        subtract(&self.own.managed, bytes);
         subtract(&self.own.committed, bytes);
     }
 
@@ -180,16 +247,6 @@ impl Account<'_> {
     /// Uncounts imported bytes that this process has closed.
     pub fn close(&self, bytes: u64) {
         subtract(&self.own.imported, bytes);
-    }
-
-    /// Says that so many of the held bytes are managed memory, which the driver attributes to no process.
-    pub fn add_managed(&self, bytes: u64) {
-        self.own.managed.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Says that so much managed memory was freed.
-    pub fn remove_managed(&self, bytes: u64) {
-        subtract(&self.own.managed, bytes);
     }
 
     /// Says that so many of the held bytes are what contexts are taken to cost.
@@ -242,11 +299,18 @@ impl Use {
         self.committed.load(Ordering::Acquire)
     }
 
-    fn held_or_tentative(&self) -> u64 {
+    fn held_by_kind(&self) -> Sums {
+        let total = self.held();
+        // After what it is part of: order 4 above.
+        let managed = self.managed.load(Ordering::Acquire);
+        Sums { total, physical: total.saturating_sub(managed) }
+    }
+
+    fn held_or_tentative(&self) -> Sums {
         // Order 3 above. Acquire pairs with the release in `subtract`: a `tentative` that has shrunk shows a `committed` that
         // has grown.
         let tentative = self.tentative.load(Ordering::Acquire);
-        tentative.saturating_add(self.held())
+        self.held_by_kind().plus(Sums { total: tentative, physical: tentative })
     }
 
     /// Makes the line what it was when the region was new, for its next owner.
@@ -255,6 +319,37 @@ impl Use {
         for word in [tentative, committed, imported, managed, in_flight_ns, busy_ns, held_until_ns, contexts] {
             word.store(0, Ordering::Relaxed);
         }
+    }
+}
+
+// === impl MemoryLimit ===
+
+impl MemoryLimit {
+    /// A share that isn't oversubscribed.
+    pub const fn of(total: u64) -> Self {
+        Self { total, physical: total }
+    }
+
+    /// Whether part of the share may be managed memory alone.
+    pub const fn is_oversubscribed(self) -> bool {
+        self.physical < self.total
+    }
+
+    /// What may be held beside so many bytes; `None` if they exceed it.
+    fn less(self, bytes: u64) -> Option<Self> {
+        Some(Self { total: self.total.checked_sub(bytes)?, physical: self.physical.checked_sub(bytes)? })
+    }
+}
+
+// === impl Sums ===
+
+impl Sums {
+    fn plus(self, other: Self) -> Self {
+        Self { total: self.total.saturating_add(other.total), physical: self.physical.saturating_add(other.physical) }
+    }
+
+    fn fit(self, limit: MemoryLimit) -> bool {
+        self.total <= limit.total && self.physical <= limit.physical
     }
 }
 

@@ -27,7 +27,8 @@ pub const CARDS: usize = 64;
 /// Bytes of a line.
 pub const LINE: usize = 64;
 
-/// What a region says of itself. Once the daemon has written it, processes change `high` and the words of [`crate::coupling`].
+/// What a region says of itself. Once the daemon has written it, processes change `high`, `managed_grants` and the words
+/// of [`crate::coupling`].
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Header {
@@ -41,6 +42,9 @@ pub struct Header {
     pub(crate) generation: AtomicU64,
     pub(crate) coupled_until_ns: AtomicU64,
     pub(crate) coupled_ns: AtomicU64,
+    /// Reservations of managed memory so far, on all cards: see [`crate::accounts`]. A library that doesn't know it refuses
+    /// limits to which it matters.
+    pub(crate) managed_grants: AtomicU64,
 }
 
 /// What the container's processes share of one card. The time bucket's words are [`crate::bucket`]'s.

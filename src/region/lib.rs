@@ -47,7 +47,7 @@ pub mod slots;
 pub mod snapshot;
 mod sync;
 
-pub use accounts::{Account, Accounts, Reservation};
+pub use accounts::{Account, Accounts, MemoryLimit, Reservation};
 pub use bucket::{Estimate, Gate, Share};
 pub use layout::{InvalidRegion, Region};
 pub use slots::{Locks, Owner};

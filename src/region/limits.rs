@@ -213,6 +213,11 @@ impl<'a> Card<'a> {
         self.memory_mib << 20
     }
 
+    /// The part of it that may lie in host memory, in bytes.
+    pub fn host_bytes(&self) -> u64 {
+        self.host_mib << 20
+    }
+
     fn read(line: &'a str) -> Option<Self> {
         let mut words = line.split(' ');
         let mut after = |name: &str| (words.next()? == name).then(|| words.next())?;

@@ -152,6 +152,10 @@ pub struct CUipcMemHandle([u8; 64]);
 // === impl CUmemLocation ===
 
 impl CUmemLocation {
+    pub(crate) fn of_device(device: CUdevice) -> Self {
+        Self { kind: LOCATION_DEVICE, id: device }
+    }
+
     /// The card; `None`: it is the host.
     pub(crate) fn device(self) -> Option<CUdevice> {
         (self.kind == LOCATION_DEVICE).then_some(self.id)

@@ -6,7 +6,8 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::cuda::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode,
-    CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUmemoryPool, CUstream, CUuuid, ERROR_NOT_FOUND, SUCCESS,
+    CUmemAllocationPropWhole, CUmemGenericAllocationHandle, CUmemLocation, CUmemoryPool, CUstream, CUuuid,
+    ERROR_NOT_FOUND, SUCCESS,
 };
 use crate::linker;
 
@@ -100,6 +101,7 @@ called! {
     cuCtxGetDevice(device: *mut CUdevice);
     cuCtxPopCurrent_v2(context: *mut CUcontext);
     cuCtxPushCurrent_v2(context: CUcontext);
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice);
     cuDeviceGetCount(count: *mut c_int);
     cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: c_int, value: *mut c_void);
@@ -119,6 +121,9 @@ called! {
     cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
     cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
     cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_int);
+    cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: c_uint, device: CUdevice);
+    cuMemAdvise_v2(address: CUdeviceptr, bytes: usize, advice: c_uint, location: CUmemLocation);
+    cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
     cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
     cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationPropWhole, handle: CUmemGenericAllocationHandle);

@@ -9,6 +9,8 @@
 //! The order is what keeps the limit: reserved before the driver gives, released after it has taken back. What the driver
 //! refuses is released at once; what isn't known here is the driver's to judge, and changes no figure.
 //!
+//! Where the share is oversubscribed, what doesn't fit on the card is asked for as managed memory ([`spill`]).
+//!
 //! Not charged: host memory, addresses, and what other processes have made and this one only opens or imports, for it is
 //! charged to who made it. What no function here asks for, such as modules, graphics and what a binding to a multicast
 //! object alone keeps alive, the driver charges to the process: the daemon finds it there, and tells us
@@ -25,6 +27,7 @@ pub(crate) mod pools;
 mod quota;
 pub(crate) mod reported;
 mod resources;
+mod spill;
 mod streams;
 
 /// In a child that fork made: it holds nothing.

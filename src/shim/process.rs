@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use divvy_region::clock::{Compute, Entitlement, Priority};
 use divvy_region::layout::{CARDS, Region};
 use divvy_region::limits::{Cards, Limits};
-use divvy_region::{Account, Share, overhead};
+use divvy_region::{Account, MemoryLimit, Share, overhead};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
 use crate::driver::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
@@ -42,8 +42,9 @@ pub(crate) struct Process {
 /// What the daemon's files say of one card, as it is now.
 #[derive(Debug, Default)]
 struct CardShare {
-    /// In bytes.
+    /// In bytes, and the part of it that may lie in host memory.
     memory: AtomicU64,
+    host: AtomicU64,
     /// Percent.
     cores: AtomicU32,
     /// Bytes that the driver charges the container for what it never asked for, such as modules.
@@ -138,6 +139,7 @@ impl Process {
             shares: [const {
                 CardShare {
                     memory: AtomicU64::new(0),
+                    host: AtomicU64::new(0),
                     cores: AtomicU32::new(0),
                     overhead: AtomicU64::new(0),
                     told: AtomicU64::new(0),
@@ -162,8 +164,9 @@ impl Process {
         self.is_low_priority.store(limits.priority == Priority::Low, Ordering::Relaxed);
         for card in limits.cards.clone() {
             if let Some(share) = self.find(&CardId::new(card.uuid)).and_then(|at| self.shares.get(at)) {
-                let memory = if tier == Tier::Other { UNLIMITED } else { card.memory_bytes() };
-                share.memory.store(memory, Ordering::Relaxed);
+                let is_kept = tier != Tier::Other;
+                share.memory.store(if is_kept { card.memory_bytes() } else { UNLIMITED }, Ordering::Relaxed);
+                share.host.store(if is_kept { card.host_bytes() } else { 0 }, Ordering::Relaxed);
                 // A card that nobody else uses is all theirs, whatever their share; what the driver divides needs no care.
                 let cores = if tier == Tier::Shim && !card.exclusive { card.cores } else { 100 };
                 share.cores.store(cores, Ordering::Relaxed);
@@ -278,13 +281,25 @@ impl Process {
         self.shares.get(card).map_or(0, |share| share.memory.load(Ordering::Relaxed))
     }
 
+    /// Whether part of the limit may lie in host memory, as managed memory.
+    pub(crate) fn is_oversubscribed(&self, card: usize) -> bool {
+        self.shares.get(card).is_some_and(|share| share.host.load(Ordering::Relaxed) > 0)
+    }
+
     /// The part of the limit that is left for what the accounting region counts. What this process was told is free isn't
-    /// taken back for overhead that was measured since: programs allocate by what they were told.
-    pub(crate) fn allocatable(&self, card: usize) -> u64 {
-        let told = self.shares.get(card).map_or(0, |share| share.told.load(Ordering::Relaxed));
-        match self.limit(card) {
-            UNLIMITED => UNLIMITED,
-            limit => limit.saturating_sub(self.overhead(card).min(told.wrapping_sub(1))),
+    /// taken back for overhead that was measured since: programs allocate by what they were told. But overhead lies on the
+    /// card, and so takes part of what may lie there.
+    pub(crate) fn allocatable(&self, card: usize) -> MemoryLimit {
+        let Some(share) = self.shares.get(card) else { return MemoryLimit::of(0) };
+        let limit = match self.limit(card) {
+            UNLIMITED => return MemoryLimit::of(UNLIMITED),
+            limit => limit,
+        };
+        let overhead = self.overhead(card);
+        let total = limit.saturating_sub(overhead.min(share.told.load(Ordering::Relaxed).wrapping_sub(1)));
+        match share.host.load(Ordering::Relaxed) {
+            0 => MemoryLimit::of(total),
+            host => MemoryLimit { total, physical: limit.saturating_sub(host).saturating_sub(overhead) },
         }
     }
 

@@ -119,6 +119,7 @@ functions! {
         cuMemAddressReserve(
             address: *mut CUdeviceptr, size: usize, alignment: usize, wanted: CUdeviceptr, flags: c_ulonglong
         );
+        cuMemAdvise_v2(address: CUdeviceptr, size: usize, advice: CUmem_advise, location: CUmemLocation);
         cuMemAllocAsync(address: *mut CUdeviceptr, size: usize, stream: CUstream);
         cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, size: usize, pool: CUmemoryPool, stream: CUstream);
         cuMemAllocManaged(address: *mut CUdeviceptr, size: usize, flags: c_uint);
@@ -149,6 +150,12 @@ functions! {
         cuMemPoolGetAttribute(pool: CUmemoryPool, number: CUmemPool_attribute, value: *mut c_void);
         cuMemPoolSetAttribute(pool: CUmemoryPool, number: CUmemPool_attribute, value: *mut c_void);
         cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
+        cuMemPrefetchAsync_v2(
+            address: CUdeviceptr, size: usize, location: CUmemLocation, flags: c_uint, stream: CUstream
+        );
+        cuMemRangeGetAttribute(
+            value: *mut c_void, bytes: usize, number: CUmem_range_attribute, address: CUdeviceptr, size: usize
+        );
         cuMemRelease(handle: CUmemGenericAllocationHandle);
         cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void);
         cuMemSetAccess(address: CUdeviceptr, size: usize, access: *const CUmemAccessDesc, count: usize);

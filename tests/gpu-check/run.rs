@@ -62,6 +62,9 @@ pub(crate) struct RunArguments {
     /// Memory in MiB
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     memory: u64,
+    /// Part of the memory that may lie in host memory, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 0)]
+    host: u64,
     /// Whether compute that others leave idle may be used
     #[arg(long, default_value = "cap", value_parser = PossibleValuesParser::new(["cap", "burst"]).map(|word| compute(&word)))]
     compute: Compute,
@@ -112,9 +115,10 @@ struct Sample {
 
 /// Runs a program until it ends.
 pub(crate) fn run(arguments: &RunArguments, site: &Site, model: &str, report: &mut Report) -> Result<ExitCode> {
-    let RunArguments { cores, memory, compute, beside, context, program } = arguments;
+    let RunArguments { cores, memory, host, compute, beside, context, program } = arguments;
     let mut node = Node::new(site, "run")?;
     let tested = node.prepare("program", (*memory, *cores), *compute)?;
+    tested.oversubscribe(*host)?;
     let _beside = Beside::start(&mut node, *beside, (100 - cores) / (*beside).max(1), model, *context)?;
     let nvml = site.nvml();
     let words = program.iter().map(absolute).collect::<Result<Vec<_>>>()?;
@@ -322,6 +326,18 @@ impl Prepared {
     /// A program in it, held by the library.
     pub(crate) fn command(&self, site: &Site, program: &Path) -> Command {
         site.command_in(program, &self.root)
+    }
+
+    /// Lets so many MiB of its memory lie in host memory, in the limits file that no program has read yet.
+    fn oversubscribe(&self, host_mib: u64) -> Result<()> {
+        let memory_mib = self.share.memory.as_mib();
+        ensure!(host_mib <= memory_mib, "--host {host_mib}: must not exceed --memory {memory_mib}");
+        if host_mib > 0 {
+            let path = self.root.join("limits/limits");
+            let limits = fs::read_to_string(&path)?;
+            fs::write(&path, limits.replace("\nend\n", &format!(" host-mib {host_mib}\nend\n")))?;
+        }
+        Ok(())
     }
 
     /// What its region says.

@@ -12,12 +12,12 @@ fn memory_limit_is_exact_over_all_slots() {
     let owned = Owned::with_high(2, 3, 3);
     let accounts = owned.region().accounts(1).expect("a card");
     let [a, b] = [0, 2].map(|slot| accounts.account(slot).expect("a slot"));
-    assert_eq!(a.reserve(60, 100, nobody_waits), Reservation::Reserved);
-    assert_eq!(b.reserve(41, 100, nobody_waits), Reservation::OutOfMemory { used: 60 });
-    assert_eq!(b.reserve(40, 100, nobody_waits), Reservation::Reserved);
+    assert_eq!(a.reserve(60, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
+    assert_eq!(b.reserve(41, MemoryLimit::of(100), nobody_waits), Reservation::OutOfMemory { used: 60 });
+    assert_eq!(b.reserve(40, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
     assert_eq!(accounts.used(), 100);
     a.release(60);
-    assert_eq!(b.reserve(60, 100, nobody_waits), Reservation::Reserved);
+    assert_eq!(b.reserve(60, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
     assert_eq!(owned.region().accounts(0).expect("a card").used(), 0, "cards are counted apart");
 }
 
@@ -29,11 +29,41 @@ fn unrequested_memory_is_charged_and_never_refused() {
     account.charge(120);
     account.import(1000);
     assert_eq!(accounts.used(), 120);
-    assert_eq!(account.reserve(1, 100, nobody_waits), Reservation::OutOfMemory { used: 120 });
-    assert_eq!(account.reserve(0, 100, nobody_waits), Reservation::Reserved, "who wants nothing takes nothing");
+    assert_eq!(account.reserve(1, MemoryLimit::of(100), nobody_waits), Reservation::OutOfMemory { used: 120 });
+    assert_eq!(
+        account.reserve(0, MemoryLimit::of(100), nobody_waits),
+        Reservation::Reserved,
+        "who wants nothing takes nothing"
+    );
     account.release(90);
-    account.add_managed(10);
-    assert_eq!(account.reserve(70, 100, nobody_waits), Reservation::Reserved, "managed bytes count once");
+    assert_eq!(account.reserve_managed(10, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
+    assert_eq!(
+        account.reserve(60, MemoryLimit::of(100), nobody_waits),
+        Reservation::Reserved,
+        "managed bytes count once"
+    );
+}
+
+#[test]
+fn physical_limit_is_exact_beside_managed_memory() {
+    let owned = Owned::with_high(1, 2, 2);
+    let accounts = owned.region().accounts(0).expect("a card");
+    let [a, b] = [0, 1].map(|slot| accounts.account(slot).expect("a slot"));
+    let limit = MemoryLimit { total: 100, physical: 60 };
+    let refused = |used| Reservation::OutOfMemory { used };
+    assert_eq!(a.reserve_managed(30, limit, nobody_waits), Reservation::Reserved);
+    assert_eq!(b.reserve(61, limit, nobody_waits), refused(30), "more than can ever be had");
+    assert_eq!(b.reserve(60, limit, nobody_waits), Reservation::Reserved);
+    assert_eq!(a.reserve(1, limit, nobody_waits), refused(90));
+    assert_eq!(a.reserve_managed(11, limit, nobody_waits), refused(90));
+    assert_eq!(b.reserve_managed(10, limit, nobody_waits), Reservation::Reserved);
+    assert!(accounts.fit(limit) && !accounts.fit(MemoryLimit { physical: 59, ..limit }));
+    a.release_managed(30);
+    assert_eq!(a.reserve(1, limit, nobody_waits), refused(70), "what was freed was managed");
+    b.release(20);
+    assert_eq!(a.reserve(20, limit, nobody_waits), Reservation::Reserved);
+    assert_eq!(b.reserve_managed(30, limit, nobody_waits), Reservation::Reserved);
+    assert_eq!((accounts.used(), accounts.fit(limit)), (100, true));
 }
 
 #[test]
@@ -42,9 +72,9 @@ fn tentative_reservations_of_others_delay_a_refusal() {
     owned.leave_tentative(1, 100);
     let account = owned.region().accounts(0).expect("a card").account(0).expect("a slot");
     let mut pauses = 0;
-    let refused = account.reserve(50, 100, || pauses += 1);
+    let refused = account.reserve(50, MemoryLimit::of(100), || pauses += 1);
     assert_eq!((refused, pauses), (Reservation::OutOfMemory { used: 0 }, TRIES - 1 - SPINS));
-    let granted = account.reserve(50, 100, || owned.leave_tentative(1, 0));
+    let granted = account.reserve(50, MemoryLimit::of(100), || owned.leave_tentative(1, 0));
     assert_eq!(granted, Reservation::Reserved);
 }
 
@@ -69,7 +99,7 @@ fn threads_never_exceed_the_limit_together() {
             let account = accounts.account(thread / 2).expect("a slot");
             scope.spawn(move || {
                 for _ in 0..2000 {
-                    if account.reserve(40, 100, std::thread::yield_now) == Reservation::Reserved {
+                    if account.reserve(40, MemoryLimit::of(100), std::thread::yield_now) == Reservation::Reserved {
                         assert!(accounts.used() <= 100);
                         account.release(40);
                     }
@@ -77,7 +107,7 @@ fn threads_never_exceed_the_limit_together() {
             });
         }
     });
-    assert_eq!((accounts.used(), accounts.sum(Use::held_or_tentative)), (0, 0));
+    assert_eq!((accounts.used(), accounts.sums(Use::held_or_tentative)), (0, Sums::default()));
 }
 
 proptest! {
@@ -97,7 +127,9 @@ proptest! {
         });
         lines.zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         let account = accounts.account(1).expect("a slot");
-        let _either = account.reserve(bytes, limit, || ());
+        let _either = account.reserve(bytes, MemoryLimit { total: limit, physical: limit / 2 }, || ());
+        let _either = account.reserve_managed(bytes, MemoryLimit::of(limit), || ());
+        account.release_managed(bytes);
         account.release(bytes);
         account.completed(bytes, limit);
         account.charge(limit);

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use divan::Bencher;
 use divvy_region::accounts::OtherProcesses;
 use divvy_region::layout::{self, LINE};
-use divvy_region::{Gate, Locks, Owner, Region, Share};
+use divvy_region::{Gate, Locks, MemoryLimit, Owner, Region, Share};
 
 const PROCESSES: [u32; 3] = [1, 64, 1024];
 const NOW: u64 = 1_000_000_000_000;
@@ -53,7 +53,7 @@ fn region(processes: u32) -> Region<'static> {
 fn reserve_and_release(bencher: Bencher<'_, '_>, processes: u32) {
     let account = region(processes).accounts(0).and_then(|accounts| accounts.account(0)).expect("a slot");
     bencher.bench_local(|| {
-        let reservation = account.reserve(black_box(4096), 1 << 40, || ());
+        let reservation = account.reserve(black_box(4096), MemoryLimit::of(1 << 40), || ());
         account.release(black_box(4096));
         reservation
     });

@@ -3,6 +3,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::accounts::{MemoryLimit, Reservation};
 use crate::layout::{self, CARDS, Region, VERSION};
 use crate::slots::Locks;
 use crate::sync::Ordering;
@@ -54,11 +55,11 @@ fn snapshot_reads_what_processes_wrote() {
     assert_eq!((region.cards(), region.header.generation.load(Ordering::Relaxed)), (2, 3));
     let slot = region.claim(&Nobody, &owner(12)).expect("room");
     let account = region.accounts(1).and_then(|accounts| accounts.account(slot)).expect("a slot");
-    account.charge(500);
+    account.charge(493);
     account.import(70);
     account.close(10);
-    account.add_managed(9);
-    account.remove_managed(2);
+    assert_eq!(account.reserve_managed(9, MemoryLimit::of(u64::MAX), || ()), Reservation::Reserved);
+    account.release_managed(2);
     account.add_context(30);
     account.remove_context(10);
     account.launched(8000);

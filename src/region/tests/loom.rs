@@ -6,7 +6,7 @@
 use divvy_region::clock::{Busy, Page, Writer};
 use divvy_region::owned::Owned;
 use divvy_region::slots::{Locks, Owner};
-use divvy_region::{Reservation, Share};
+use divvy_region::{Account, MemoryLimit, Reservation, Share};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
@@ -44,7 +44,11 @@ fn owner(pid: u32) -> Owner {
 }
 
 fn reserve(owned: &Owned, slot: usize, limit: u64) -> Reservation {
-    owned.region().accounts(0).unwrap().account(slot).unwrap().reserve(1, limit, thread::yield_now)
+    account(owned, slot).reserve(1, MemoryLimit::of(limit), thread::yield_now)
+}
+
+fn account(owned: &Owned, slot: usize) -> Account<'_> {
+    owned.region().accounts(0).unwrap().account(slot).unwrap()
 }
 
 fn used(owned: &Owned) -> u64 {
@@ -94,7 +98,7 @@ fn released_memory_can_be_reserved_only_afterwards() {
         let (_, got) = both(
             move || {
                 freed.store(false, Ordering::Relaxed);
-                first.region().accounts(0).unwrap().account(0).unwrap().release(1);
+                account(&first, 0).release(1);
                 None
             },
             move || {
@@ -108,6 +112,46 @@ fn released_memory_can_be_reserved_only_afterwards() {
         assert!(got == Some(Reservation::Reserved) || got == Some(OUT_OF_MEMORY(1)) || got == Some(OUT_OF_MEMORY(0)));
         assert_eq!(used(&owned), u64::from(got == Some(Reservation::Reserved)));
     });
+}
+
+/// The physical byte is held by a process that allocates and frees managed memory meanwhile.
+fn physical_byte_is_had_once(begins_with_managed: bool) {
+    const LIMIT: MemoryLimit = MemoryLimit { total: 3, physical: 1 };
+    loom::model(move || {
+        let owned = Arc::new(Owned::with_high(1, 2, 2));
+        assert_eq!(account(&owned, 0).reserve(1, LIMIT, thread::yield_now), Reservation::Reserved);
+        let reserve_managed = |owned: &Owned| {
+            let got = account(owned, 0).reserve_managed(1, LIMIT, thread::yield_now);
+            assert!(got == Reservation::Reserved || got == OUT_OF_MEMORY(2));
+            got == Reservation::Reserved
+        };
+        let is_held = begins_with_managed && reserve_managed(&owned);
+        let first = Arc::clone(&owned);
+        let second = Arc::clone(&owned);
+        let (_, got) = both(
+            move || {
+                if is_held {
+                    account(&first, 0).release_managed(1);
+                } else if reserve_managed(&first) {
+                    account(&first, 0).release_managed(1);
+                }
+                None
+            },
+            move || Some(account(&second, 1).reserve(1, LIMIT, thread::yield_now)),
+        );
+        assert!(matches!(got, Some(Reservation::OutOfMemory { .. })), "{got:?}");
+        assert_eq!(used(&owned), 1);
+    });
+}
+
+#[test]
+fn managed_memory_that_comes_and_goes_frees_no_physical_byte() {
+    physical_byte_is_had_once(false);
+}
+
+#[test]
+fn managed_memory_that_is_freed_frees_no_physical_byte() {
+    physical_byte_is_had_once(true);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use core::ffi::c_uint;
 use crate::cuda::{CUdeviceptr, CUresult, CUstream, SUCCESS};
 use crate::driver::current_context;
 
-use super::quota::Quota;
+use super::quota::{Place, Quota, Reserved};
 use super::resources::{Kind, MANAGED, RESOURCES, Resource};
-use super::{pools, streams};
+use super::{pools, spill, streams};
 
 /// Rows of pitched memory begin at multiples of this or of less, on all cards so far.
 const PITCH: u64 = 512;
@@ -22,7 +22,7 @@ pub(crate) unsafe fn allocate(
     bytes: usize,
 ) -> CUresult {
     // SAFETY: the caller's arguments as they came, but for where the address goes first.
-    unsafe { allocate_for(address, bytes as u64, |address| real(address, bytes)) }
+    unsafe { spill::allocate(address, bytes as u64, |address| real(address, bytes), || {}) }
 }
 
 /// `cuMemAllocManaged`: in full, though it moves between the card and the host as it is used.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn allocate_managed(
     flags: c_uint,
 ) -> CUresult {
     // SAFETY: as above.
-    unsafe { allocate_of(MANAGED, address, bytes as u64, |address| real(address, bytes, flags)) }
+    unsafe { allocate_in(Place::Any, address, bytes as u64, |address| real(address, bytes, flags)) }
 }
 
 /// `cuMemAlloc`, of programs with 32-bit addresses.
@@ -84,10 +84,18 @@ pub(crate) unsafe fn allocate_pitch(
     height: usize,
     element: c_uint,
 ) -> CUresult {
-    let expected = (width as u64).checked_next_multiple_of(PITCH).and_then(|row| row.checked_mul(height as u64));
-    // SAFETY: as above.
+    let row = (width as u64).checked_next_multiple_of(PITCH);
+    let expected = row.and_then(|row| row.checked_mul(height as u64)).unwrap_or(u64::MAX);
+    let ask = |address: *mut CUdeviceptr| {
+        // SAFETY: as above.
+        unsafe { real(address, pitch, width, height, element) }
+    };
+    // SAFETY: as above. Where rows of managed memory begin is ours to say, for elements as the driver knows them.
     unsafe {
-        allocate_for(address, expected.unwrap_or(u64::MAX), |address| real(address, pitch, width, height, element))
+        if pitch.is_null() || !matches!(element, 4 | 8 | 16) {
+            return allocate_for(address, expected, ask);
+        }
+        spill::allocate(address, expected, ask, || *pitch = row.unwrap_or(0) as usize)
     }
 }
 
@@ -134,15 +142,15 @@ unsafe fn allocate_for(
     ask: impl FnOnce(*mut CUdeviceptr) -> CUresult,
 ) -> CUresult {
     // SAFETY: the caller's guarantee.
-    unsafe { allocate_of(0, address, bytes, ask) }
+    unsafe { allocate_in(Place::Card, address, bytes, ask) }
 }
 
-/// The same, with what `of` says of the memory.
+/// The same, of memory that may lie there.
 ///
 /// # Safety
 /// As [`allocate_for`].
-unsafe fn allocate_of(
-    of: u64,
+unsafe fn allocate_in(
+    place: Place,
     address: *mut CUdeviceptr,
     bytes: u64,
     ask: impl FnOnce(*mut CUdeviceptr) -> CUresult,
@@ -152,7 +160,7 @@ unsafe fn allocate_of(
     }
     // What the driver writes is read here, and not where other threads of the program could have changed it.
     let mut given = 0;
-    let result = held_of(of, Kind::Memory, bytes, || (ask(&raw mut given), given));
+    let result = held_in(place, Kind::Memory, bytes, || (ask(&raw mut given), given));
     if result == SUCCESS {
         // SAFETY: the caller's guarantee.
         unsafe { *address = given };
@@ -162,32 +170,34 @@ unsafe fn allocate_of(
 
 /// Has the driver give something that takes so many bytes of the current context's card, if they are to be had.
 pub(super) fn held(kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
-    held_of(0, kind, bytes, ask)
+    held_in(Place::Card, kind, bytes, ask)
 }
 
-fn held_of(of: u64, kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
+fn held_in(place: Place, kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
     let quota = match Quota::of_current() {
         Ok(quota) => quota,
         Err(refused) => return refused,
     };
+    match quota.reserve_in(place, bytes) {
+        Some(reserved) => hold(reserved, kind, ask),
+        None => quota.out_of_memory(),
+    }
+}
+
+/// Has the driver give something for which bytes of the current context's card are reserved.
+pub(super) fn hold(reserved: Reserved, kind: Kind, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
     let context = current_context();
-    let reserved = match quota.reserve(bytes) {
-        Ok(reserved) => reserved,
-        Err(refused) => return refused,
-    };
     let (result, given) = ask();
     if result != SUCCESS {
         return result;
     }
     // What finds no place stays charged until the process ends, which is never too little; a million things have one.
-    let resource = Resource { of, ..Resource::in_context(bytes, quota.card, context) };
+    let of = if reserved.place() == Place::Any { MANAGED } else { 0 };
+    let resource = Resource { of, ..Resource::in_context(reserved.bytes(), reserved.card(), context) };
     if let Ok(Some(gone)) = RESOURCES.put(kind, given, resource) {
         release(gone); // the driver took it back without being asked through here
     }
     reserved.keep();
-    if of == MANAGED {
-        quota.account.add_managed(bytes);
-    }
     SUCCESS
 }
 
@@ -212,9 +222,6 @@ pub(super) fn release(resource: Resource) {
     if ![0, MANAGED].contains(&resource.of) {
         pools::freed(resource);
     } else if let Ok(quota) = Quota::of_card(resource.card) {
-        quota.account.release(resource.bytes);
-        if resource.of == MANAGED {
-            quota.account.remove_managed(resource.bytes);
-        }
+        quota.release(if resource.of == MANAGED { Place::Any } else { Place::Card }, resource.bytes);
     }
 }

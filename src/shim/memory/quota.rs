@@ -24,7 +24,17 @@ pub(super) struct Quota {
 /// Bytes that are reserved, and released at the end unless they were [kept](Reserved::keep).
 pub(super) struct Reserved {
     quota: Quota,
+    place: Place,
     bytes: u64,
+}
+
+/// Where bytes may lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On the card alone.
+    Card,
+    /// On the card or in host memory, as managed memory does.
+    Any,
 }
 
 // === impl Quota ===
@@ -51,33 +61,62 @@ impl Quota {
         process.account(card).map(|account| Self { process, card, account }).ok_or_else(refused)
     }
 
-    /// Reserves bytes for something that the driver is about to be asked for.
+    /// Reserves bytes on the card for something that the driver is about to be asked for.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
+        self.reserve_in(Place::Card, bytes).ok_or_else(|| self.out_of_memory())
+    }
+
+    /// Reserves bytes, if they are to be had. A caller that refuses them to the program [counts](Quota::out_of_memory) that.
+    pub(super) fn reserve_in(&self, place: Place, bytes: u64) -> Option<Reserved> {
         if bytes > 0 {
             self.process.refresh(time::now());
         }
-        if self.try_reserve(bytes) || self.reclaim_and_reserve(bytes) {
-            return Ok(Reserved { quota: *self, bytes });
+        if !self.try_reserve(place, bytes) && !self.reclaim_and_reserve(place, bytes) {
+            return None;
         }
-        if let Some(card) = self.process.region().card(self.card) {
-            card.ooms.add(1);
-        }
-        Err(ERROR_OUT_OF_MEMORY)
+        Some(Reserved { quota: *self, place, bytes })
     }
 
-    fn try_reserve(&self, bytes: u64) -> bool {
-        self.account.reserve(bytes, self.process.allocatable(self.card), pause) == Reservation::Reserved
+    fn try_reserve(&self, place: Place, bytes: u64) -> bool {
+        let limit = self.process.allocatable(self.card);
+        let reservation = match place {
+            Place::Card => self.account.reserve(bytes, limit, pause),
+            Place::Any => self.account.reserve_managed(bytes, limit, pause),
+        };
+        reservation == Reservation::Reserved
     }
 
     #[cold]
-    fn reclaim_and_reserve(&self, bytes: u64) -> bool {
-        if bytes > self.process.allocatable(self.card) {
+    fn reclaim_and_reserve(&self, place: Place, bytes: u64) -> bool {
+        let limit = self.process.allocatable(self.card);
+        if bytes > if place == Place::Card { limit.physical } else { limit.total } {
             return false;
         }
         pools::give_back(self.card);
         graphs::give_back(self.card);
         self.process.reap();
-        self.try_reserve(bytes)
+        self.try_reserve(place, bytes)
+    }
+
+    /// Counts an allocation that is refused.
+    pub(super) fn out_of_memory(&self) -> CUresult {
+        if let Some(card) = self.process.region().card(self.card) {
+            card.ooms.add(1);
+        }
+        ERROR_OUT_OF_MEMORY
+    }
+
+    /// Whether part of the limit may be managed memory alone.
+    pub(super) fn is_oversubscribed(&self) -> bool {
+        self.process.is_oversubscribed(self.card)
+    }
+
+    /// Gives back bytes that were reserved, after the driver has freed them.
+    pub(super) fn release(&self, place: Place, bytes: u64) {
+        match place {
+            Place::Card => self.account.release(bytes),
+            Place::Any => self.account.release_managed(bytes),
+        }
     }
 
     /// Sets what is charged for something from `before` to `now`, whatever the limit is.
@@ -91,7 +130,7 @@ impl Quota {
 
     /// Whether the container holds more than it may, after the driver took more than was foreseen.
     pub(super) fn is_overdrawn(&self) -> bool {
-        self.account.accounts().used() > self.process.allocatable(self.card)
+        !self.account.accounts().fit(self.process.allocatable(self.card))
     }
 
     /// Counts a granted allocation.
@@ -119,6 +158,14 @@ impl Reserved {
         self.quota.card
     }
 
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Keeps bytes that no program counts as an allocation, and says how many they are.
     pub(super) fn charge(mut self) -> u64 {
         mem::take(&mut self.bytes)
@@ -127,7 +174,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.quota.account.release(self.bytes);
+        self.quota.release(self.place, self.bytes);
     }
 }
 

@@ -4,7 +4,7 @@ use core::ffi::c_uint;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cuda::{CUdevice, CUresult, SUCCESS};
-use crate::process::{self, UNLIMITED};
+use crate::process::{self, Process, UNLIMITED};
 use crate::time;
 
 /// When the dead were looked for last; with many processes it takes too long to do so each time.
@@ -30,7 +30,8 @@ impl Bytes for c_uint {
     }
 }
 
-/// `cuMemGetInfo` and `cuMemGetInfo_v2`: total is the limit; free is what is left of it, or of the card if that is less.
+/// `cuMemGetInfo` and `cuMemGetInfo_v2`: total is the limit; free is what is left of it, or of the card if that is less and the
+/// share isn't oversubscribed.
 ///
 /// # Safety
 /// As the driver's.
@@ -45,13 +46,14 @@ pub(crate) unsafe fn info<B: Bytes>(
     if result != SUCCESS {
         return result;
     }
-    let (left, limit) = match share() {
-        Ok(share) => share,
+    let (process, card) = match current() {
+        Ok(current) => current,
         Err(refused) => return refused,
     };
+    let limit = process.limit(card);
     // SAFETY: where the driver would have written.
     unsafe {
-        write(free, real_free.min(B::of(left)));
+        write(free, shown(process, card, real_free, process.tell_free(card)));
         write(total, if limit == UNLIMITED { real_total } else { B::of(limit) });
     }
     SUCCESS
@@ -72,18 +74,20 @@ pub(crate) unsafe fn total<B: Bytes>(
     if result != SUCCESS {
         return result;
     }
-    let limit = match limit_of(device) {
-        Ok(limit) => limit,
+    let process = match process::this() {
+        Ok(process) => process,
         Err(refused) => return refused,
     };
+    // Of a card that isn't the container's it is nothing.
+    let ours = process.card_of(device).map(|card| shown(process, card, real_bytes, process.limit(card)));
     // SAFETY: where the driver would have written.
-    unsafe { write(bytes, real_bytes.min(B::of(limit))) };
+    unsafe { write(bytes, ours.unwrap_or_default()) };
     SUCCESS
 }
 
-/// What is left of the limit of the current context's card, and the limit. Programs that size themselves by it come after
+/// The current context's card, of which somebody wants to know what is left. Programs that size themselves by it come after
 /// others that have just ended, so what the dead held doesn't count.
-fn share() -> Result<(u64, u64), CUresult> {
+fn current() -> Result<(&'static Process, usize), CUresult> {
     let process = process::this()?;
     let card = process.current_card()?;
     let now = time::now();
@@ -93,12 +97,13 @@ fn share() -> Result<(u64, u64), CUresult> {
         REAPED_NS.store(now, Ordering::Relaxed);
         process.reap();
     }
-    Ok((process.tell_free(card), process.limit(card)))
+    Ok((process, card))
 }
 
-/// The limit of a card; nothing of one that isn't the container's.
-fn limit_of(device: CUdevice) -> Result<u64, CUresult> {
-    process::this().map(|process| process.card_of(device).map_or(0, |card| process.limit(card)))
+/// What a program is shown of a card in place of the driver's figure: the container's, or the card's if that is less. What an
+/// oversubscribed share has beyond the card lies on the host.
+fn shown<B: Bytes>(process: &Process, card: usize, real: B, ours: u64) -> B {
+    if process.is_oversubscribed(card) { B::of(ours) } else { real.min(B::of(ours)) }
 }
 
 fn if_wanted<T>(asked: *mut T, place: *mut T) -> *mut T {

@@ -4,7 +4,8 @@ use core::ffi::c_int;
 use core::ptr;
 
 use crate::cuda::{
-    CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_FOUND, STREAM_LEGACY, STREAM_PER_THREAD, SUCCESS,
+    CUcontext, CUdevice, CUresult, CUstream, ERROR_NOT_FOUND, ERROR_STREAM_CAPTURE_IMPLICIT, STREAM_LEGACY,
+    STREAM_PER_THREAD, SUCCESS,
 };
 use crate::driver::cuda::{
     cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice, cuStreamIsCapturing,
@@ -24,6 +25,17 @@ pub(super) unsafe fn is_captured<const PER_THREAD: bool>(stream: CUstream) -> bo
     // SAFETY: a status is written to a status. If it can't be told, the driver will refuse the work.
     let result = unsafe { cuStreamIsCapturing(stream, &raw mut status) };
     result == SUCCESS && status != 0
+}
+
+/// Whether the calling thread's default stream is captured, or the context's would take part in the capture of another. Of
+/// streams that have a handle nobody but the program knows.
+pub(super) fn thread_captures() -> bool {
+    [STREAM_PER_THREAD, STREAM_LEGACY].into_iter().any(|stream| {
+        let mut status: c_int = 0;
+        // SAFETY: a number that means a default stream; a status is written to a status.
+        let result = unsafe { cuStreamIsCapturing(ptr::without_provenance_mut(stream), &raw mut status) };
+        result == ERROR_STREAM_CAPTURE_IMPLICIT || status != 0
+    })
 }
 
 /// Null means another stream to functions of the per-thread kind than to those that are asked about it.

@@ -85,6 +85,8 @@ unsafe fn changed(device: nvmlDevice_t, before: nvmlMemory_t, show: impl FnOnce(
     let (limit, used) = (process.limit(card), process.used(card));
     let total = if limit == UNLIMITED { before.total } else { limit };
     let free = if limit == UNLIMITED { total.saturating_sub(used) } else { process.tell_free(card) };
-    show(nvmlMemory_t { total, free: before.free.min(free), used: used.min(total) });
+    // What an oversubscribed share has beyond the card lies on the host.
+    let free = if process.is_oversubscribed(card) { free } else { before.free.min(free) };
+    show(nvmlMemory_t { total, free, used: used.min(total) });
     NVML_SUCCESS
 }

@@ -14,6 +14,8 @@ mod entry;
 mod frameworks;
 #[path = "memory/overhead.rs"]
 mod overhead;
+#[path = "memory/oversubscribed.rs"]
+mod oversubscribed;
 #[path = "memory/processes.rs"]
 mod processes;
 #[path = "memory/scarce.rs"]

@@ -117,6 +117,17 @@ fn nvml_shows_own_cards_at_their_share() {
 }
 
 #[test]
+fn nvml_shows_oversubscribed_share_larger_than_the_card() {
+    let container = container();
+    let limits = std::fs::read_to_string(container.path("limits/limits")).expect("limits");
+    let larger = limits.replace("memory-mib 8192", "memory-mib 32768").replacen("sive 0", "sive 0 host-mib 16384", 1);
+    std::fs::write(container.path("limits/limits"), larger).expect("room");
+    let told = told("cards", &container);
+    assert_eq!(told[0], format!("{}: 0 of 32768 MiB, 32768 free", Machine::uuid(0)));
+    assert_eq!(told[1], format!("{}: 0 of 512 MiB, 512 free", Machine::uuid(1)), "the others are as before");
+}
+
+#[test]
 fn nvml_shows_own_processes_with_region_usage() {
     let container = container();
     holds(&container, 2, 1, 77);

@@ -1,6 +1,8 @@
 //! The bytes of the file.
 
 use std::io;
+use std::iter;
+use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -56,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) memory: AtomicU64,
     /// Bytes, the most so far.
     pub(crate) memory_peak: AtomicU64,
+    /// Bytes of `memory` that are managed: whoever needs room evicts them.
+    pub(crate) managed: AtomicU64,
     /// Nanoseconds up to which the process wants the card.
     pub(crate) demanded: AtomicU64,
     /// Kernels submitted, also as parts of graphs.
@@ -124,11 +128,35 @@ impl Layout {
         let holders = self.claimed().iter().filter(|slot| slot.memory.load(Relaxed) > 0 && slot.is_alive());
         holders.fold(0, |sum, slot| sum.saturating_add(slot.memory.load(Relaxed)))
     }
+
+    /// Evicts managed bytes, so many at least: those of `first` first. Changes nothing if there are fewer.
+    pub(crate) fn evict(&self, bytes: u64, first: &Slot) -> bool {
+        let others = self.claimed().iter().filter(|slot| !ptr::eq(*slot, first) && slot.is_alive());
+        let holders = || iter::once(first).chain(others.clone());
+        let evictable = holders().fold(0, |sum: u64, slot| sum.saturating_add(slot.managed.load(Relaxed)));
+        if evictable < bytes {
+            return false;
+        }
+        let mut needed = bytes;
+        for slot in holders() {
+            needed -= slot.evict(needed);
+        }
+        true
+    }
 }
 
 // === impl Slot ===
 
 impl Slot {
+    /// Evicts managed bytes, at most so many, and says how many.
+    pub(crate) fn evict(&self, bytes: u64) -> u64 {
+        let (memory, managed) = (self.memory.load(Relaxed), self.managed.load(Relaxed));
+        let evicted = bytes.min(managed);
+        self.managed.store(managed - evicted, Relaxed);
+        self.memory.store(memory.saturating_sub(evicted), Relaxed);
+        evicted
+    }
+
     /// Whether the process lives. One that doesn't gives all back. Only for the holder of the card's lock.
     pub(crate) fn is_alive(&self) -> bool {
         if self.present.load(Relaxed) == 0 {
@@ -140,6 +168,7 @@ impl Slot {
         }
         self.present.store(0, Relaxed);
         self.memory.store(0, Relaxed);
+        self.managed.store(0, Relaxed);
         self.demanded.store(self.served(), Relaxed);
         self.alive.unlock();
         false

@@ -56,8 +56,11 @@ impl Card {
         if matches!(claimed.alive.try_lock(), Taken::Held) {
             return None;
         }
-        let counters = [&claimed.memory, &claimed.memory_peak, &claimed.demanded, &claimed.kernels, &claimed.launches];
-        counters.into_iter().chain([&claimed.head, &claimed.tail]).for_each(|counter| counter.store(0, Relaxed));
+        let counters = [&claimed.memory, &claimed.memory_peak, &claimed.managed, &claimed.demanded, &claimed.kernels];
+        counters
+            .into_iter()
+            .chain([&claimed.launches, &claimed.head, &claimed.tail])
+            .for_each(|counter| counter.store(0, Relaxed));
         claimed.pid.store(process::id(), Relaxed);
         claimed.client.store(0, Relaxed);
         claimed.present.store(1, Relaxed);
@@ -119,18 +122,39 @@ impl Member {
         }
     }
 
-    /// Takes memory, unless the card's processes then held more than `capacity` bytes.
+    /// Takes memory, unless the card's processes then held more than `capacity` bytes. Managed memory of any process makes
+    /// room.
     pub fn charge(&self, bytes: u64, capacity: u64) -> Result<(), Full> {
         let (layout, slot) = self.parts();
         let _locked = layout.lock();
-        let used = layout.memory_used();
-        if used.saturating_add(bytes) > capacity {
+        let missing = layout.memory_used().saturating_add(bytes).saturating_sub(capacity);
+        if missing > 0 && !layout.evict(missing, slot) {
             return Err(Full);
         }
-        let memory = slot.memory.load(Relaxed).saturating_add(bytes);
-        slot.memory.store(memory, Relaxed);
-        slot.memory_peak.fetch_max(memory, Relaxed);
+        slot.grow(bytes);
         Ok(())
+    }
+
+    /// Brings managed bytes to the card, as far as it has room, and says how many.
+    pub fn charge_managed(&self, bytes: u64, capacity: u64) -> u64 {
+        let (layout, slot) = self.parts();
+        let _locked = layout.lock();
+        let brought = bytes.min(capacity.saturating_sub(layout.memory_used()));
+        slot.grow(brought);
+        slot.managed.fetch_add(brought, Relaxed);
+        brought
+    }
+
+    /// Takes managed bytes away from the card, if they weren't evicted.
+    pub fn release_managed(&self, bytes: u64) {
+        let (layout, slot) = self.parts();
+        let _locked = layout.lock();
+        slot.evict(bytes);
+    }
+
+    /// Managed bytes of this process that lie on the card.
+    pub fn managed(&self) -> u64 {
+        self.parts().1.managed.load(Relaxed)
     }
 
     /// Gives memory back.
@@ -201,6 +225,12 @@ impl Slot {
     /// Nanoseconds of its work that wait.
     fn backlog(&self) -> u64 {
         self.demanded.load(Relaxed).saturating_sub(self.served())
+    }
+
+    fn grow(&self, bytes: u64) {
+        let memory = self.memory.load(Relaxed).saturating_add(bytes);
+        self.memory.store(memory, Relaxed);
+        self.memory_peak.fetch_max(memory, Relaxed);
     }
 
     pub(crate) fn is_client(&self) -> bool {

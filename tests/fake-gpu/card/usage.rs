@@ -17,6 +17,8 @@ pub struct Usage {
     pub memory: u64,
     /// The most of it so far.
     pub memory_peak: u64,
+    /// Bytes of `memory` that are managed.
+    pub managed: u64,
     /// Nanoseconds in which the card worked for it.
     pub busy: u64,
     /// Nanoseconds of work that wait.
@@ -41,6 +43,7 @@ impl Card {
             is_client: slot.is_client(),
             memory: slot.memory.load(Relaxed),
             memory_peak: slot.memory_peak.load(Relaxed),
+            managed: slot.managed.load(Relaxed),
             busy: slot.served(),
             waiting: slot.demanded.load(Relaxed).saturating_sub(slot.served()),
             kernels: slot.kernels.load(Relaxed),

@@ -154,4 +154,9 @@ impl Device {
     pub(crate) fn release(&self, bytes: u64) {
         self.engine.member.release(bytes);
     }
+
+    /// Brings managed bytes to the card, as far as it has room, and says how many.
+    pub(crate) fn charge_managed(&self, bytes: u64) -> u64 {
+        self.engine.member.charge_managed(bytes.min(self.service.room(self)), self.capacity())
+    }
 }

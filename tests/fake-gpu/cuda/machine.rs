@@ -66,6 +66,9 @@ pub struct CardDescription {
     /// Bytes that each module costs, once a function of it was launched.
     #[serde(default)]
     pub module_bytes: u64,
+    /// Whether managed memory moves by pages, as on all but old cards.
+    #[serde(default = "concurrent_managed_access")]
+    pub concurrent_managed_access: bool,
 }
 
 /// When a call fails.
@@ -110,6 +113,10 @@ fn hopper() -> (i32, i32) {
     (9, 0)
 }
 
+fn concurrent_managed_access() -> bool {
+    true
+}
+
 fn multiprocessors() -> i32 {
     132
 }
@@ -151,6 +158,7 @@ impl Machine {
             context_bytes: 0,
             graph_node_bytes: 0,
             module_bytes: 0,
+            concurrent_managed_access: true,
         };
         Self { cards: (0..count).map(card).collect(), ..Self::default() }
     }

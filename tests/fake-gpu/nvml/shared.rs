@@ -68,7 +68,7 @@ pub(crate) fn look(card: &CardScenario) -> Seen {
     let present = |usage: &&Usage| usage.alive && (usage.memory > 0 || usage.launches > 0);
     let process = |usage: &Usage| Process {
         pid: usage.pid,
-        memory_used: usage.memory,
+        memory_used: usage.memory.saturating_sub(usage.managed), // managed memory is no process's
         utilization: sample.percent.get(&usage.pid).copied().unwrap_or(0),
     };
     let of_kind =

@@ -93,6 +93,11 @@ fn a_program_runs_with_its_share_and_its_exit_code() {
     let refused = run_program(&["--memory", "200", "--context", "300"], &[program, "obey", "0", "grid"]);
     let lines = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && lines.contains("a context of CUDA takes 300 MiB"), "{lines}");
+    // The context has to lie on the card.
+    for (host, holds) in [("100", true), ("150", false)] {
+        let options = ["--memory", "400", "--host", host, "--context", "300"];
+        assert_eq!(run_program(&options, &[program, "obey", "0", "grid"]).status.success(), holds, "{host}");
+    }
     assert_eq!(run_program(&[], &["sh", "-c", "exit 3"]).status.code(), Some(3));
     assert_eq!(run_program(&[], &["sh", "-c", "kill -9 $$"]).status.code(), Some(137));
     assert_eq!(run_program(&[], &["no-such-program"]).status.code(), Some(127));

@@ -98,3 +98,24 @@ fn malformed_overhead_file_changes_nothing() {
     fs::remove_file(container.path("limits/overhead")).expect("a file");
     tenant.is_shown("90 of 90");
 }
+
+#[test]
+fn oversubscribed_overhead_takes_from_the_cards_part() {
+    let container = Container::oversubscribed(&Machine::uniform(1, GIB), 100, 40);
+    let mut tenant = container.shell();
+    container.charge_overhead(30, &mut tenant, "70 of 100");
+    tenant.does(&format!("create a {} card", 32 * MIB), OUT_OF_MEMORY);
+    tenant.succeeds_in(&[&format!("create a {} card", 30 * MIB), "release a"]);
+    // What it was told is free it gets, but less of it on the card.
+    container.tell_overhead(&format!("{} {}\n", Machine::uuid(0), 50 * MIB));
+    eventually("the new overhead", || {
+        let is_refused = tenant.answers(&format!("create a {} card", 12 * MIB)) == OUT_OF_MEMORY.0.to_string();
+        if !is_refused {
+            tenant.succeeds_in(&["release a"]);
+        }
+        is_refused.then_some(())
+    });
+    tenant.succeeds_in(&[&format!("create b {} card", 10 * MIB), &format!("allocate c {}", 60 * MIB)]);
+    tenant.does("allocate d 1", OUT_OF_MEMORY);
+    assert_eq!((container.totals(0).usage.committed, container.totals(0).usage.managed), (70 * MIB, 60 * MIB));
+}

@@ -28,6 +28,20 @@ fn racing_processes_fill_the_limit_to_the_byte() {
     container.holds(0);
 }
 
+#[test]
+fn racing_processes_exceed_no_limit_of_an_oversubscribed_share() {
+    let container = Container::oversubscribed(&Machine::uniform(1, GIB), LIMIT / MIB, 24);
+    let mut tenants = racers(&container, 16);
+    for tenant in &mut tenants {
+        let most: u64 = tenant.heard().and_then(|most| most.parse().ok()).expect("a number");
+        // Nobody brings managed memory there.
+        assert!(most <= 40 * MIB, "{most} bytes of the card at once");
+    }
+    let booked = container.totals(0).usage;
+    assert_eq!((booked.committed, booked.tentative), (LIMIT, 0));
+    assert_eq!(booked.committed - booked.managed, container.card(0).memory_used());
+}
+
 /// So many [racers](racer), which have begun.
 fn racers(container: &Container, count: u32) -> Vec<Tenant> {
     let mut tenants: Vec<_> = (0..count).map(|_| container.tenant("processes::racer", "race")).collect();

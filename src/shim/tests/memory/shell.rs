@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::{env, process, ptr};
 
+use driver_api::sys::CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION;
 use driver_api::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED;
 use driver_api::sys::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEM_ALLOC_NODE_PARAMS, CUarray_format,
@@ -20,6 +21,8 @@ struct Shell {
     named: HashMap<String, u64>,
 }
 
+/// `CU_STREAM_PER_THREAD`
+const PER_THREAD: u64 = 2;
 const CARD: CUmemLocation = on_device(0);
 const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 const FLOAT: CUarray_format = CUarray_format::CU_AD_FORMAT_FLOAT;
@@ -99,6 +102,13 @@ fn tenant() {
                 let (free, total) = shell.cuda.info();
                 say(format_args!("{} of {}", free / MIB, total / MIB));
             }
+            ["total"] => say(shell.cuda.get::<usize>(|cuda, to| cuda.cuDeviceTotalMem_v2(to, 0)) as u64 / MIB),
+            ["belongs", name] => say(shell.belongs(name)),
+            ["number", name] => say(shell.named[name]),
+            ["holds", name, offset] => {
+                let address = shell.named[name] + offset.parse::<u64>().expect("a number");
+                say(shell.cuda.get::<u8>(|cuda, to| cuda.cuMemcpyDtoH_v2(to.cast(), address, 1)));
+            }
             ["fork"] => fork(),
             ["exec"] => exec(),
             ["close-all"] => close_all(),
@@ -122,12 +132,22 @@ fn tenant() {
 // === impl Shell ===
 
 impl Shell {
+    /// The card that managed memory belongs on; of plain memory there is none but where it lies.
+    fn belongs(&self, name: &str) -> String {
+        let (address, number) = (self.named[name], CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION);
+        match self.cuda.try_get::<i32>(|cuda, to| cuda.cuMemRangeGetAttribute(to.cast(), 4, number, address, 1)) {
+            Ok(place) => place.to_string(),
+            Err(INVALID_VALUE) => "plain".to_owned(),
+            Err(code) => panic!("{code}"),
+        }
+    }
+
     #[expect(clippy::too_many_lines, reason = "a list")]
     fn does(&mut self, words: &[&str]) -> Code {
         let Self { cuda, named } = self;
         let number = |word: &str| word.parse::<u64>().expect("a number");
         let size = |word: &str| number(word) as usize;
-        let known = |name: &str| *named.get(name).unwrap_or(&0);
+        let known = |name: &str| *named.get(name).unwrap_or(if name == "per-thread" { &PER_THREAD } else { &0 });
         let at = |address: &str, offset: &str| known(address) + number(offset);
         let (mut made, mut pitch) = (0_u64, 0);
         let to = &raw mut made;
@@ -156,11 +176,19 @@ impl Shell {
             ["allocate", _, bytes] => cuda.cuMemAlloc_v2(to, size(bytes)),
             ["managed", _, bytes] => cuda.cuMemAllocManaged(to, size(bytes), 1),
             ["pitched", _, width, height] => cuda.cuMemAllocPitch_v2(to, &raw mut pitch, size(width), size(height), 4),
+            ["pitched", _, width, height, element] => {
+                let element = u32::try_from(number(element)).expect("small");
+                cuda.cuMemAllocPitch_v2(to, &raw mut pitch, size(width), size(height), element)
+            }
             ["narrow", _, bytes] => {
                 let mut narrow = 0;
                 cuda.cuMemAlloc(&raw mut narrow, u32::try_from(number(bytes)).expect("small"))
             }
             ["free", name] => cuda.cuMemFree_v2(known(name)),
+            ["bring", name, bytes] => cuda.cuMemPrefetchAsync_v2(known(name), size(bytes), CARD, 0, DEFAULT_STREAM),
+            ["write", name, offset, value] => {
+                cuda.cuMemsetD8_v2(at(name, offset), u8::try_from(number(value)).expect("a byte"), 16)
+            }
             ["stream", _] => cuda.cuStreamCreate(to.cast(), NON_BLOCKING),
             ["allocate-async", _, bytes] => cuda.cuMemAllocAsync(to, size(bytes), DEFAULT_STREAM),
             ["allocate-async", _, bytes, stream] => cuda.cuMemAllocAsync(to, size(bytes), handle(known(stream))),
@@ -242,6 +270,9 @@ impl Shell {
         };
         if code == SUCCESS && words.len() > 1 && made != 0 {
             named.insert(words[1].to_owned(), made);
+            if pitch > 0 {
+                named.insert("pitch".to_owned(), pitch as u64);
+            }
         }
         code
     }

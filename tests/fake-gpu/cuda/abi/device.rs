@@ -39,7 +39,6 @@ const ATTRIBUTES: &[(c_uint, c_int)] = &[
     (82, 65_536),    // registers per multiprocessor
     (83, 1),         // managed memory
     (88, 1),         // pageable memory access
-    (89, 1),         // concurrent managed access
     (90, 1),         // compute preemption
     (91, 1),         // host pointers for registered memory
     (95, 1),         // cooperative launch
@@ -69,6 +68,7 @@ fn attribute(driver: &Driver, attribute: c_uint, device: c_int) -> Result<c_int,
         50 => pci(0),
         75 => card.compute_capability.0,
         76 => card.compute_capability.1,
+        89 => card.concurrent_managed_access.into(),
         known if known <= LAST => ATTRIBUTES.iter().find(|(number, _)| *number == known).map_or(0, |(_, value)| *value),
         _ => return Err(Code::INVALID_VALUE),
     })

@@ -8,7 +8,7 @@ use super::types::Location;
 use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::context::current;
-use crate::driver::memory::{Block, Kind};
+use crate::driver::memory::{Block, HOST, Kind};
 use crate::driver::{Device, Driver};
 
 /// Rows of pitched memory begin at multiples of this.
@@ -20,14 +20,13 @@ fn device_of(driver: &Driver) -> Result<&Device, Code> {
 
 /// Moves managed memory to a card (`Some`), or to the host.
 fn prefetch(driver: &mut Driver, address: u64, count: usize, to: Option<usize>) -> Result<(), Code> {
-    let found = driver.memory.find(address).filter(|(_, block)| block.kind == Kind::Managed);
-    let base = found.ok_or(Code::INVALID_VALUE)?.0;
+    let base = driver.memory.managed(address)?;
     driver.migrate(base, count as u64, to)
 }
 
 /// A card's ordinal, or the host's.
 fn place(driver: &Driver, device: c_int) -> Result<Option<usize>, Code> {
-    if device == -1 { Ok(None) } else { driver.device(device).map(|_| usize::try_from(device).ok()) }
+    if device == HOST { Ok(None) } else { driver.device(device).map(|_| usize::try_from(device).ok()) }
 }
 
 /// `CUpointer_attribute`: the value of one, as wide as CUDA has it.
@@ -73,10 +72,37 @@ unsafe fn write_attribute(to: *mut c_void, (value, size): (u64, usize)) -> Resul
     }
 }
 
-fn advise(me: Entry, address: u64) -> Result<(), Code> {
-    let driver = me.driver()?;
-    let managed = driver.memory.find(address).filter(|(_, block)| block.kind == Kind::Managed);
-    managed.map(drop).ok_or(Code::INVALID_VALUE)
+/// `CUmem_advise`: where a whole block belongs is remembered. Other advice changes nothing that programs could tell.
+fn advise(me: Entry, address: u64, advice: c_uint, device: c_int) -> Result<(), Code> {
+    let mut driver = me.driver()?;
+    driver.memory.managed(address)?;
+    match advice {
+        3 => {
+            place(&driver, device)?;
+            driver.memory.prefer(address, Some(device))
+        }
+        4 => driver.memory.prefer(address, None),
+        1 | 2 | 5 | 6 => Ok(()),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+/// `CUmem_range_attribute`, those that are one number: of a whole block.
+fn range_attribute(driver: &Driver, number: c_uint, address: u64) -> Result<c_int, Code> {
+    /// `CU_DEVICE_INVALID`
+    const NOWHERE: c_int = -2;
+    let preferred = driver.memory.preferred(address)?;
+    match number {
+        1 => Ok(0),
+        2 => Ok(preferred.unwrap_or(NOWHERE)),
+        4 => Ok(NOWHERE),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+/// A location as an ordinal, as the first revisions of functions have it.
+fn ordinal(location: Location) -> c_int {
+    if location.kind == 1 { location.id } else { HOST }
 }
 
 functions! {
@@ -146,8 +172,20 @@ functions! {
         write::wanted(size, block.size as usize);
         Ok(())
     };
-    [8000 cuMemAdvise](address: u64, _count: usize, _advice: c_uint, _device: c_int) = |me| advise(me, address);
-    [12020 cuMemAdvise_v2](address: u64, _count: usize, _advice: c_uint, _location: Location) = |me| advise(me, address);
+    [8000 cuMemAdvise](address: u64, _count: usize, advice: c_uint, device: c_int) = |me| {
+        advise(me, address, advice, device)
+    };
+    [12020 cuMemAdvise_v2](address: u64, _count: usize, advice: c_uint, location: Location) = |me| {
+        advise(me, address, advice, ordinal(location))
+    };
+    [8000 cuMemRangeGetAttribute](
+        value: *mut c_void, size: usize, number: c_uint, address: u64, _count: usize
+    ) = |me| {
+        if size != size_of::<c_int>() {
+            return Err(Code::INVALID_VALUE);
+        }
+        write::value(value.cast(), range_attribute(&*me.driver()?, number, address)?)
+    };
     [8000 cuMemPrefetchAsync, 8000 cuMemPrefetchAsync_ptsz](
         address: u64, count: usize, device: c_int, stream: usize
     ) = |me| {
@@ -161,7 +199,7 @@ functions! {
     ) = |me| {
         let mut driver = me.driver()?;
         driver.stream(stream, me.per_thread)?;
-        let to = if location.kind == 1 { place(&driver, location.id)? } else { None };
+        let to = place(&driver, ordinal(location))?;
         prefetch(&mut driver, address, count, to)
     };
     [4000 cuPointerGetAttribute](value: *mut c_void, number: c_uint, address: u64) = |me| {

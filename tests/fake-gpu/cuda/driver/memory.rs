@@ -17,9 +17,14 @@ use space::Space;
 /// What addresses are multiples of.
 pub(crate) const ALIGNMENT: u64 = 512;
 
+/// `CU_DEVICE_CPU`
+pub(crate) const HOST: i32 = -1;
+
 pub(crate) struct Memory {
     pub(crate) space: Space,
     blocks: BTreeMap<u64, Block>,
+    /// Where managed blocks belong: on a card, by its ordinal, or on the host ([`HOST`]).
+    preferred: BTreeMap<u64, i32>,
     /// The blocks that other processes may open, by ID.
     pub(crate) exported: BTreeSet<u64>,
     /// Where files about exported memory lie.
@@ -94,7 +99,8 @@ pub(crate) struct Shape {
 impl Memory {
     /// The memory of cards that have `total` bytes together.
     pub(crate) fn new(state: PathBuf, total: u64) -> io::Result<Self> {
-        Ok(Self { space: Space::reserve(total)?, blocks: BTreeMap::new(), exported: BTreeSet::new(), state })
+        let (blocks, preferred) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { space: Space::reserve(total)?, blocks, preferred, exported: BTreeSet::new(), state })
     }
 
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, &Block)> {
@@ -106,7 +112,29 @@ impl Memory {
     }
 
     pub(crate) fn remove(&mut self, base: u64) -> Option<Block> {
+        self.preferred.remove(&base);
         self.blocks.remove(&base)
+    }
+
+    /// The managed block that an address lies in.
+    pub(crate) fn managed(&self, address: u64) -> Result<u64, Code> {
+        let found = self.find(address).filter(|(_, block)| block.kind == Kind::Managed);
+        found.map(|(base, _)| base).ok_or(Code::INVALID_VALUE)
+    }
+
+    /// Says where a managed block belongs.
+    pub(crate) fn prefer(&mut self, address: u64, place: Option<i32>) -> Result<(), Code> {
+        let base = self.managed(address)?;
+        match place {
+            Some(place) => self.preferred.insert(base, place),
+            None => self.preferred.remove(&base),
+        };
+        Ok(())
+    }
+
+    /// Where a managed block belongs, if that was said.
+    pub(crate) fn preferred(&self, address: u64) -> Result<Option<i32>, Code> {
+        Ok(self.preferred.get(&self.managed(address)?).copied())
     }
 
     pub(crate) fn get_mut(&mut self, base: u64) -> Option<&mut Block> {
@@ -117,6 +145,14 @@ impl Memory {
     pub(crate) fn find(&self, address: u64) -> Option<(u64, &Block)> {
         let (base, block) = self.blocks.range(..=address).next_back()?;
         (address - base < block.size).then_some((*base, block))
+    }
+}
+
+// === impl Block ===
+
+impl Block {
+    fn is_managed_on(&self, device: usize) -> bool {
+        self.kind == Kind::Managed && self.device == device
     }
 }
 
@@ -169,7 +205,11 @@ impl Driver {
             }
             Kind::Device | Kind::Managed | Kind::Ipc | Kind::External | Kind::Global { .. } => {}
         }
-        self.devices[block.device].release(block.charged);
+        if block.kind == Kind::Managed {
+            self.devices[block.device].engine.member.release_managed(block.charged);
+        } else {
+            self.devices[block.device].release(block.charged);
+        }
         if !matches!(block.kind, Kind::Host { .. }) {
             self.memory.space.give(base, block.size, block.kind == Kind::Managed);
         }
@@ -181,19 +221,33 @@ impl Driver {
 
     /// Moves managed bytes to a card, as far as it has room, or away from it.
     pub(crate) fn migrate(&mut self, base: u64, bytes: u64, to: Option<usize>) -> Result<(), Code> {
+        let device = self.memory.get_mut(base).ok_or(Code::INVALID_VALUE)?.device;
+        self.follow_evictions(device);
         let block = self.memory.get_mut(base).ok_or(Code::INVALID_VALUE)?;
-        let (before, device, size) = (block.charged, block.device, block.size);
-        self.devices[device].release(before);
+        let (before, size) = (block.charged, block.size);
         let target = to.unwrap_or(device);
-        let room = self.devices[target].free();
-        let charged = match to {
-            Some(_) => before.saturating_add(bytes).min(size).min(room),
+        let wanted = match to {
+            Some(_) => before.saturating_add(bytes).min(size),
             None => before.saturating_sub(bytes),
         };
-        self.devices[target].charge(charged)?;
+        self.devices[device].engine.member.release_managed(before);
+        let charged = self.devices[target].charge_managed(wanted);
         let block = self.memory.get_mut(base).ok_or(Code::INVALID_VALUE)?;
         (block.charged, block.device) = (charged, target);
         Ok(())
+    }
+
+    /// Takes managed bytes that were evicted from the blocks that have been there longest.
+    fn follow_evictions(&mut self, device: usize) {
+        let there = self.devices[device].engine.member.managed();
+        let mut managed: Vec<&mut Block> =
+            self.memory.blocks.values_mut().filter(|block| block.is_managed_on(device)).collect();
+        managed.sort_by_key(|block| block.id);
+        let mut gone = managed.iter().map(|block| block.charged).sum::<u64>().saturating_sub(there);
+        for block in managed {
+            let part = block.charged.min(gone);
+            (block.charged, gone) = (block.charged - part, gone - part);
+        }
     }
 
     /// Where the bytes of an address range really are. Addresses outside of the device's range are the program's own.

@@ -2,11 +2,16 @@
 
 use std::ptr;
 
+use driver_api::sys::CUmem_advise::{CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION};
+use driver_api::sys::CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION;
 use driver_api::sys::CUmemPool_attribute::{
     CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_HIGH,
 };
-use driver_api::{CONTEXT_IS_DESTROYED, Cuda, DEFAULT_STREAM, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, ipc_handle};
+use driver_api::{
+    CONTEXT_IS_DESTROYED, Cuda, DEFAULT_STREAM, HOST, INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS,
+    ipc_handle, on_device,
+};
 use fake_cuda::Machine;
 
 use crate::program::{GIB, MIB, Site, eventually};
@@ -112,6 +117,55 @@ fn managed_memory_may_exceed_the_card() {
     assert_eq!(cuda.cuMemcpyDtoH_v2((&raw mut back).cast(), address + (3 << 30), 1), SUCCESS);
     assert_eq!(back, 42);
     assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
+}
+
+#[test]
+fn managed_memory_is_evicted_for_any_process() {
+    let site = Site::small();
+    let cuda = site.program();
+    let managed = || cuda.get(|cuda, to| cuda.cuMemAllocManaged(to, (GIB / 2) as usize, 1));
+    let (old, new) = (managed(), managed());
+    let bring = |address, place| cuda.cuMemPrefetchAsync_v2(address, (GIB / 2) as usize, place, 0, DEFAULT_STREAM);
+    for address in [old, new] {
+        assert_eq!(bring(address, on_device(0)), SUCCESS);
+    }
+    let there = || site.card(0).usage_of(std::process::id()).map(|usage| (usage.managed, usage.memory - usage.managed));
+    assert_eq!((there(), cuda.info().0), (Some((GIB, 0)), 0));
+    let plain = cuda.allocate(GIB / 4);
+    assert_eq!((there(), cuda.info().0), (Some((GIB / 4 * 3, GIB / 4)), 0));
+    assert_eq!(bring(new, HOST), SUCCESS);
+    assert_eq!(there(), Some((GIB / 4, GIB / 4)), "what had been there longest was evicted");
+    assert_eq!(bring(new, on_device(0)), SUCCESS);
+    let other = site.worker(&format!("allocate {}", GIB / 8 * 5));
+    eventually(|| (other.usage(site.card(0)).memory == GIB / 8 * 5).then_some(()));
+    assert_eq!(there(), Some((GIB / 8, GIB / 4)));
+    let mut address = 0;
+    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, (GIB / 4) as usize), OUT_OF_MEMORY, "that isn't all managed");
+    assert_eq!(there(), Some((GIB / 8, GIB / 4)));
+    for address in [old, new, plain] {
+        assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
+    }
+    assert_eq!(there(), Some((0, 0)));
+}
+
+#[test]
+fn advice_on_where_managed_memory_belongs_is_remembered() {
+    let cuda = Site::small().program();
+    let address = cuda.get(|cuda, to| cuda.cuMemAllocManaged(to, MIB as usize, 1));
+    let advise = |advice, place| cuda.cuMemAdvise_v2(address, MIB as usize, advice, place);
+    let preferred = |address| {
+        let number = CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION;
+        cuda.try_get::<i32>(|cuda, to| cuda.cuMemRangeGetAttribute(to.cast(), 4, number, address, MIB as usize))
+    };
+    assert_eq!(preferred(address), Ok(-2), "nowhere");
+    for (place, ordinal) in [(on_device(0), 0), (HOST, -1)] {
+        assert_eq!(advise(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, place), SUCCESS);
+        assert_eq!(preferred(address), Ok(ordinal));
+    }
+    assert_eq!(advise(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, on_device(1)), INVALID_DEVICE);
+    assert_eq!(advise(CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, HOST), SUCCESS);
+    assert_eq!(preferred(address), Ok(-2));
+    assert_eq!(preferred(cuda.allocate(MIB)), Err(INVALID_VALUE), "plain memory belongs where it is");
 }
 
 #[test]
