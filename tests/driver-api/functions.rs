@@ -162,7 +162,10 @@ functions! {
         cuMemUnmap(address: CUdeviceptr, size: usize);
         cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, length: usize);
         cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, length: usize);
+        cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+        cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
         cuMemsetD8_v2(to: CUdeviceptr, value: c_uchar, count: usize);
+        cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream);
         cuMipmappedArrayCreate(
             array: *mut CUmipmappedArray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint
         );

@@ -32,6 +32,8 @@ pub struct Machine {
     pub inner_addresses: bool,
     /// Bytes to whose multiple `cuMemAlloc` and its like charge.
     pub rounding: u64,
+    /// Bytes of a card's memory that are read or written in a microsecond: what memsets and copies within a card take.
+    pub bytes_per_us: u64,
     /// The granularity of `cuMemCreate`, pools, and the least and only granularity of virtual memory.
     pub granularity: u64,
 }
@@ -139,6 +141,7 @@ impl Default for Machine {
             gains: BTreeMap::new(),
             inner_addresses: false,
             rounding: 1,
+            bytes_per_us: 2_000_000,
             granularity: 2 << 20,
         }
     }

@@ -8,8 +8,8 @@ use super::{Entry, write};
 use crate::codes::Code;
 use crate::driver::capture::Target;
 use crate::driver::graph::{Copy, Fill, NodeKind};
-use crate::driver::work::Work;
-use crate::driver::{Driver, driver, finish};
+use crate::driver::work::{Run, Work};
+use crate::driver::{Driver, driver, finish, make_room};
 
 /// Most bytes that lie in one row: more are no size but a mistake, as negative numbers are.
 const LONGEST: u64 = 1 << 46;
@@ -25,11 +25,12 @@ pub(super) fn now(me: Entry, describe: impl Fn(&Driver) -> Result<NodeKind, Code
     drop(state);
     finish(device, turn)?;
     let state = driver()?;
-    let moves = resolve(&state, &describe(&state)?)?;
+    let kind = describe(&state)?;
+    let moves = resolve(&state, &kind)?;
     drop(state);
     // SAFETY: the program says that what it named can be read and written.
     unsafe { perform(&moves) };
-    Ok(())
+    take_time(me.unsafe_driver()?, stream, &kind)
 }
 
 /// Copies or fills in a stream. The bytes move at once: nothing that runs on the card could tell.
@@ -49,7 +50,16 @@ pub(super) fn in_stream(
     drop(state);
     // SAFETY: as above.
     unsafe { perform(&moves) };
-    Ok(())
+    take_time(me.driver()?, stream, &kind)
+}
+
+/// The card is busy with what was moved already; a program that doesn't wait doesn't notice.
+fn take_time(state: MutexGuard<'static, Driver>, stream: usize, kind: &NodeKind) -> Result<(), Code> {
+    let lasts = state.move_time(kind);
+    if lasts == 0 {
+        return Ok(());
+    }
+    make_room(state, stream)?.submit(stream, Work::Run(Run { lasts, ..Run::default() })).map(|_ticket| ())
 }
 
 /// What the launch of a graph moves.

@@ -1,5 +1,7 @@
 //! Graphs: work that is described once and launched often.
 
+use std::collections::BTreeMap;
+
 use super::Driver;
 use super::context::Record;
 use super::memory::{Block, Kind};
@@ -171,7 +173,7 @@ impl Driver {
 
     pub(crate) fn instantiate(&mut self, graph: usize, flags: u64) -> Result<usize, Code> {
         let mut steps = Vec::new();
-        self.flatten(graph, &mut steps)?;
+        self.flatten(graph, &[], &mut steps)?;
         Ok(self.execs.add(Exec { steps, flags, reserved: None, nodes: None }))
     }
 
@@ -185,17 +187,30 @@ impl Driver {
         Ok(())
     }
 
-    fn flatten(&self, graph: usize, steps: &mut Vec<(usize, Node)>) -> Result<(), Code> {
+    /// The nodes of a graph, those of its children in their place, behind `before`; and those that nothing is behind.
+    fn flatten(&self, graph: usize, before: &[usize], steps: &mut Vec<(usize, Node)>) -> Result<Vec<usize>, Code> {
+        let mut ends: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut last: Vec<usize> = Vec::new();
         for handle in &self.graphs.get(graph)?.nodes {
             let node = self.nodes.get(*handle)?;
+            let expanded = |before: &usize| ends.get(before).cloned().unwrap_or_else(|| vec![*before]);
+            let mut dependencies: Vec<usize> = node.dependencies.iter().flat_map(expanded).collect();
+            if dependencies.is_empty() {
+                dependencies.extend(before);
+            }
+            last.retain(|before| !dependencies.contains(before));
             if let NodeKind::Child(child) = node.kind {
-                self.flatten(child, steps)?;
+                let of_child = self.flatten(child, &dependencies, steps)?;
+                let of_child = if of_child.is_empty() { dependencies } else { of_child };
+                last.extend(&of_child);
+                ends.insert(*handle, of_child);
             } else {
-                let (kind, dependencies) = (node.kind.clone(), node.dependencies.clone());
-                steps.push((*handle, Node { kind, dependencies, graph: node.graph, enabled: node.enabled }));
+                last.push(*handle);
+                let (kind, graph, enabled) = (node.kind.clone(), node.graph, node.enabled);
+                steps.push((*handle, Node { kind, dependencies, graph, enabled }));
             }
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Gives an executable graph its memory, if it hasn't it yet.
@@ -276,31 +291,22 @@ impl Driver {
         Ok(())
     }
 
-    /// What a launch of a graph queues, in order.
+    /// Queues a launch of a graph. Nodes that don't depend on each other run side by side, where all of them only take time;
+    /// others run in order.
     pub(crate) fn launch_steps(&mut self, exec: usize, stream: usize) -> Result<(), Code> {
-        let steps = self.execs.get(exec)?.steps.iter();
-        let kinds: Vec<NodeKind> = steps.filter(|(_, node)| node.enabled).map(|(_, node)| node.kind.clone()).collect();
+        let steps = &self.execs.get(exec)?.steps;
+        if let Some(run) = self.run_of(steps) {
+            return self.submit(stream, Work::Run(run)).map(|_ticket| ());
+        }
+        let steps = steps.iter().filter(|(_, node)| node.enabled);
+        let kinds: Vec<NodeKind> = steps.map(|(_, node)| node.kind.clone()).collect();
         // A graph is one launch, whatever is in it.
         let mut run = Run { launches: 1, ..Run::default() };
         for kind in kinds {
-            match kind {
-                NodeKind::Kernel(Kernel { does: Does::Last(lasts), .. }) => {
-                    run.lasts = run.lasts.saturating_add(lasts);
-                    run.kernels += 1;
-                    continue;
-                }
-                NodeKind::Copy(_)
-                | NodeKind::Fill(_)
-                | NodeKind::Child(_)
-                | NodeKind::Empty
-                | NodeKind::Allocate { .. }
-                | NodeKind::Free { .. } => continue,
-                NodeKind::Kernel(_)
-                | NodeKind::Host(_)
-                | NodeKind::Wait(_)
-                | NodeKind::Record(_)
-                | NodeKind::Await(_)
-                | NodeKind::Write(_) => {}
+            if let Some(lasts) = self.node_time(&kind) {
+                run.lasts = run.lasts.saturating_add(lasts);
+                run.kernels += u64::from(matches!(kind, NodeKind::Kernel(_)));
+                continue;
             }
             self.submit(stream, Work::Run(std::mem::take(&mut run)))?;
             let work = match kind {
@@ -322,6 +328,50 @@ impl Driver {
             self.submit(stream, work)?;
         }
         self.submit(stream, Work::Run(run)).map(|_ticket| ())
+    }
+
+    /// One launch of nodes that only take time, as long as the longest path through them; `None`: one does more.
+    fn run_of(&self, steps: &[(usize, Node)]) -> Option<Run> {
+        let mut run = Run { launches: 1, ..Run::default() };
+        // What comes behind a node was added after it.
+        let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
+        for (handle, node) in steps.iter().filter(|(_, node)| node.enabled) {
+            let from = node.dependencies.iter().filter_map(|before| ends.get(before)).max();
+            let end = self.node_time(&node.kind)?.saturating_add(from.copied().unwrap_or_default());
+            ends.insert(*handle, end);
+            run.lasts = run.lasts.max(end);
+            run.kernels += u64::from(matches!(node.kind, NodeKind::Kernel(_)));
+        }
+        Some(run)
+    }
+
+    /// Nanoseconds that a node takes, if that is all it does.
+    fn node_time(&self, kind: &NodeKind) -> Option<u64> {
+        match kind {
+            NodeKind::Kernel(Kernel { does: Does::Last(lasts), .. }) => Some(*lasts),
+            NodeKind::Copy(_) | NodeKind::Fill(_) => Some(self.move_time(kind)),
+            NodeKind::Child(_) | NodeKind::Empty | NodeKind::Allocate { .. } | NodeKind::Free { .. } => Some(0),
+            NodeKind::Kernel(_)
+            | NodeKind::Host(_)
+            | NodeKind::Wait(_)
+            | NodeKind::Record(_)
+            | NodeKind::Await(_)
+            | NodeKind::Write(_) => None,
+        }
+    }
+
+    /// Nanoseconds for which a card is busy with a memset, or a copy within it. What moves to or from the host has engines of
+    /// its own.
+    pub(crate) fn move_time(&self, kind: &NodeKind) -> u64 {
+        let is_ours = |address: u64| self.memory.space.contains(address);
+        let bytes = match kind {
+            NodeKind::Fill(fill) if is_ours(fill.to) => fill.width * u64::from(fill.element) * fill.height,
+            NodeKind::Copy(rows) => {
+                rows.iter().filter(|row| is_ours(row.to) && is_ours(row.from)).map(|row| 2 * row.length).sum()
+            }
+            _ => 0,
+        };
+        bytes.saturating_mul(1000) / self.machine.bytes_per_us.max(1)
     }
 
     /// The bytes that a launch of a graph moves.

@@ -51,6 +51,45 @@ fn events_tell_how_long_kernels_took() {
 }
 
 #[test]
+fn memsets_and_copies_within_a_card_take_time() {
+    let cuda = Site::new(&Machine { bytes_per_us: 1000, ..Machine::uniform(1, GIB) }).program();
+    let (start, middle, end) = (cuda.event(), cuda.event(), cuda.event());
+    let (one, other) = (cuda.allocate(4_000_000), cuda.allocate(4_000_000));
+    busy_meanwhile(&cuda, DEFAULT_STREAM);
+    assert_eq!(cuda.cuEventRecord(start, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuMemsetD32Async(one, 7, 1_000_000, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(middle, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuMemcpyDtoDAsync_v2(other, one, 4_000_000, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(end, DEFAULT_STREAM), SUCCESS);
+    assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
+    assert!(cuda.elapsed(start, middle).abs_diff(4000 * MICROSECOND) <= MICROSECOND);
+    assert!(cuda.elapsed(middle, end).abs_diff(8000 * MICROSECOND) <= MICROSECOND, "read and written");
+}
+
+#[test]
+fn branches_of_a_graph_run_side_by_side() {
+    let cuda = Site::small().program();
+    let (busy, stream, other) = (cuda.function(c"busy_ns"), cuda.stream(), cuda.stream());
+    let (start, end, fork, join) = (cuda.event(), cuda.event(), cuda.event(), cuda.event());
+    let exec = cuda.captured(stream, || {
+        assert_eq!(cuda.launch(busy, 1_000_000, stream), SUCCESS);
+        assert_eq!(cuda.cuEventRecord(fork, stream), SUCCESS);
+        assert_eq!(cuda.cuStreamWaitEvent(other, fork, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 5_000_000, stream), SUCCESS);
+        (0..3).for_each(|_| assert_eq!(cuda.launch(busy, 1_000_000, other), SUCCESS));
+        assert_eq!(cuda.cuEventRecord(join, other), SUCCESS);
+        assert_eq!(cuda.cuStreamWaitEvent(stream, join, 0), SUCCESS);
+        assert_eq!(cuda.launch(busy, 2_000_000, stream), SUCCESS);
+    });
+    busy_meanwhile(&cuda, stream);
+    assert_eq!(cuda.cuEventRecord(start, stream), SUCCESS);
+    assert_eq!(cuda.cuGraphLaunch(exec, stream), SUCCESS);
+    assert_eq!(cuda.cuEventRecord(end, stream), SUCCESS);
+    assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
+    assert!(cuda.elapsed(start, end).abs_diff(8000 * MICROSECOND) <= MICROSECOND, "{:?}", cuda.elapsed(start, end));
+}
+
+#[test]
 fn a_span_doesnt_depend_on_when_anybody_looks() {
     let cuda = Site::small().program();
     let (busy, stream) = (cuda.function(c"busy_ns"), cuda.stream());
