@@ -192,6 +192,13 @@ impl Estimate {
         if self.is_unknown() { Self::GUESS_NS } else { self.ns }
     }
 
+    /// What so many of them take.
+    #[must_use]
+    pub const fn times(self, count: u64) -> Self {
+        let ns = self.ns.saturating_mul(count);
+        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns }, ..self }
+    }
+
     /// Whether all that was measured took less than half of what was estimated: what is in flight is done sooner than it says.
     pub const fn is_overestimate(self) -> bool {
         !self.is_unknown() && !self.is_confirmed

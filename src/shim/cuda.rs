@@ -53,6 +53,10 @@ pub struct CUDA_LAUNCH_PARAMS {
     pub(crate) arguments: *mut *mut c_void,
 }
 
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and `CU_MEMORYTYPE_DEVICE`, which it may be.
+pub(crate) const POINTER_MEMORY_TYPE: c_int = 2;
+pub(crate) const MEMORY_TYPE_DEVICE: c_uint = 2;
+
 /// `CU_STREAM_CAPTURE_STATUS_NONE`
 pub(crate) const CAPTURE_NONE: c_int = 0;
 /// `CU_EVENT_DEFAULT`

@@ -129,6 +129,7 @@ called! {
     cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationPropWhole, handle: CUmemGenericAllocationHandle);
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
     cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
+    cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: CUdeviceptr);
     cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
     cuStreamGetDevice(stream: CUstream, device: *mut CUdevice);
     cuStreamIsCapturing(stream: CUstream, status: *mut c_int);

@@ -11,7 +11,7 @@ mod library;
 mod resolver;
 mod waits;
 
-use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use crate::cuda::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUarray, CUcontext, CUdevice, CUdeviceptr,
@@ -23,6 +23,7 @@ use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
 use crate::nvml::processes::{nvmlProcessInfo_t, nvmlProcessInfo_v1_t};
 use crate::pace::end;
 use crate::pace::launch::{self, PER_THREAD, SHARED};
+use crate::pace::moves::{self, ANYWHERE, WITHIN};
 use crate::{memory, nvml, process};
 use library::{Hook, Library};
 
@@ -91,6 +92,40 @@ hooks! {
     2000 cuLaunch(f: CUfunction) = launch::single;
     2000 cuLaunchGrid(f: CUfunction, width: c_int, height: c_int) = launch::grid;
     2000 cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, stream: CUstream) = launch::grid_async::<SHARED>;
+
+    // Memsets, and copies within a card
+    3020 cuMemsetD8_v2(to: CUdeviceptr, value: c_uchar, count: usize) = moves::fill::<c_uchar, SHARED>;
+    7000 cuMemsetD8_v2_ptds(to: CUdeviceptr, value: c_uchar, count: usize) = moves::fill::<c_uchar, PER_THREAD>;
+    3020 cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream) = moves::fill_async::<c_uchar, SHARED>;
+    7000 cuMemsetD8Async_ptsz(to: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream) = moves::fill_async::<c_uchar, PER_THREAD>;
+    3020 cuMemsetD2D8_v2(to: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize) = moves::fill_rows::<c_uchar, SHARED>;
+    7000 cuMemsetD2D8_v2_ptds(to: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize) = moves::fill_rows::<c_uchar, PER_THREAD>;
+    3020 cuMemsetD2D8Async(to: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream) = moves::fill_rows_async::<c_uchar, SHARED>;
+    7000 cuMemsetD2D8Async_ptsz(to: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream) = moves::fill_rows_async::<c_uchar, PER_THREAD>;
+    3020 cuMemsetD16_v2(to: CUdeviceptr, value: c_ushort, count: usize) = moves::fill::<c_ushort, SHARED>;
+    7000 cuMemsetD16_v2_ptds(to: CUdeviceptr, value: c_ushort, count: usize) = moves::fill::<c_ushort, PER_THREAD>;
+    3020 cuMemsetD16Async(to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) = moves::fill_async::<c_ushort, SHARED>;
+    7000 cuMemsetD16Async_ptsz(to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream) = moves::fill_async::<c_ushort, PER_THREAD>;
+    3020 cuMemsetD2D16_v2(to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize) = moves::fill_rows::<c_ushort, SHARED>;
+    7000 cuMemsetD2D16_v2_ptds(to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize) = moves::fill_rows::<c_ushort, PER_THREAD>;
+    3020 cuMemsetD2D16Async(to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream) = moves::fill_rows_async::<c_ushort, SHARED>;
+    7000 cuMemsetD2D16Async_ptsz(to: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream) = moves::fill_rows_async::<c_ushort, PER_THREAD>;
+    3020 cuMemsetD32_v2(to: CUdeviceptr, value: c_uint, count: usize) = moves::fill::<c_uint, SHARED>;
+    7000 cuMemsetD32_v2_ptds(to: CUdeviceptr, value: c_uint, count: usize) = moves::fill::<c_uint, PER_THREAD>;
+    3020 cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) = moves::fill_async::<c_uint, SHARED>;
+    7000 cuMemsetD32Async_ptsz(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) = moves::fill_async::<c_uint, PER_THREAD>;
+    3020 cuMemsetD2D32_v2(to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize) = moves::fill_rows::<c_uint, SHARED>;
+    7000 cuMemsetD2D32_v2_ptds(to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize) = moves::fill_rows::<c_uint, PER_THREAD>;
+    3020 cuMemsetD2D32Async(to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) = moves::fill_rows_async::<c_uint, SHARED>;
+    7000 cuMemsetD2D32Async_ptsz(to: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream) = moves::fill_rows_async::<c_uint, PER_THREAD>;
+    3020 cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) = moves::copy::<WITHIN, SHARED>;
+    7000 cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) = moves::copy::<WITHIN, PER_THREAD>;
+    4000 cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) = moves::copy::<ANYWHERE, SHARED>;
+    7000 cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) = moves::copy::<ANYWHERE, PER_THREAD>;
+    3020 cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) = moves::copy_async::<WITHIN, SHARED>;
+    7000 cuMemcpyDtoDAsync_v2_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) = moves::copy_async::<WITHIN, PER_THREAD>;
+    4000 cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) = moves::copy_async::<ANYWHERE, SHARED>;
+    7000 cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) = moves::copy_async::<ANYWHERE, PER_THREAD>;
 
     // Where launched work ends
     2000 cuStreamSynchronize(stream: CUstream) = waits::stream::<SHARED>;

@@ -44,6 +44,7 @@ pub(crate) mod end;
 mod graph_estimates;
 pub(crate) mod launch;
 mod monitor;
+pub(crate) mod moves;
 mod reference_events;
 mod stream;
 mod track;
@@ -144,6 +145,7 @@ impl Admitted {
         match work {
             Work::Kernel => bucket.launches.add(1),
             Work::Graph(_) => bucket.graph_launches.add(1),
+            Work::Move(_) => {}
         }
         let share = card.allotment(process, position, self.began_ns).share;
         bucket.refill(self.began_ns, share);

@@ -14,7 +14,7 @@ use super::monitor;
 use super::reference_events::ReferenceEvents;
 use super::stream::Stream;
 use super::tracks;
-use super::work::{Batch, Work};
+use super::work::{Batch, Estimates, Work};
 use crate::cuda::CUevent;
 use crate::lock::Lock;
 use crate::process::Process;
@@ -51,6 +51,8 @@ pub(super) struct Card {
     clock: Clock,
     /// The estimate of a kernel, by [`Estimate::kept`].
     kernel: AtomicU64,
+    /// The same of a MiB of memory that is read or written.
+    moved: AtomicU64,
     /// Whether a probe is in flight: the first launch of its kind, beside which no other unmeasured work is admitted.
     has_probe: AtomicBool,
     others: OtherProcesses,
@@ -124,6 +126,7 @@ impl Card {
             references: Lock::new(ReferenceEvents::new()),
             clock: Clock::new(),
             kernel: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
             has_probe: AtomicBool::new(false),
             others: OtherProcesses::new(),
             gate: AtomicU8::new(Gate::Open as u8),
@@ -167,11 +170,12 @@ impl Card {
 
     #[inline]
     pub(super) fn estimate(&self, work: Work) -> Estimate {
-        work.estimate(self.kernel())
+        work.estimate(self.estimates())
     }
 
-    fn kernel(&self) -> Estimate {
-        Estimate::of(self.kernel.load(Ordering::Relaxed))
+    fn estimates(&self) -> Estimates {
+        let [kernel, moved] = [&self.kernel, &self.moved].map(|kept| Estimate::of(kept.load(Ordering::Relaxed)));
+        Estimates { kernel, moved }
     }
 
     /// Whether a launch may go on, with what is in the container's bucket.
@@ -305,7 +309,7 @@ impl Card {
         };
         let share = self.allotment(process, position, now_ns).share;
         bucket.refill(now_ns, share);
-        if gate(bucket, Gate::Shut, self.kernel(), account.accounts().in_flight_ns(), share) != Gate::Shut {
+        if gate(bucket, Gate::Shut, self.estimates().kernel, account.accounts().in_flight_ns(), share) != Gate::Shut {
             self.wakeups.fetch_add(1, Ordering::Release);
             sys::wake(&self.wakeups);
         }
@@ -392,9 +396,10 @@ impl Card {
         self.completed.fetch_add(1, Ordering::Relaxed);
         let _meter = self.meter.lock();
         if !(batch.has_overrun() && self.has_waited.swap(false, Ordering::Relaxed)) {
-            let mut kernel = self.kernel();
-            batch.observe(&mut kernel, time::now());
-            self.kernel.store(kernel.kept(), Ordering::Relaxed);
+            let mut known = self.estimates();
+            batch.observe(&mut known, time::now());
+            self.kernel.store(known.kernel.kept(), Ordering::Relaxed);
+            self.moved.store(known.moved.kept(), Ordering::Relaxed);
         }
         if batch.has_probe() {
             self.has_probe.store(false, Ordering::Relaxed);

@@ -19,7 +19,7 @@ pub(crate) const SHARED: bool = false;
 
 /// Launches work once it may go on.
 #[inline]
-fn paced(stream: CUstream, is_per_thread: bool, work: Work, launch: impl FnOnce() -> CUresult) -> CUresult {
+pub(super) fn paced(stream: CUstream, is_per_thread: bool, work: Work, launch: impl FnOnce() -> CUresult) -> CUresult {
     if is_unrestricted() {
         return launch();
     }

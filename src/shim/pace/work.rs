@@ -10,6 +10,16 @@ pub(super) enum Work {
     Kernel,
     /// An executable graph, by its handle.
     Graph(usize),
+    /// So many MiB of the card's memory are read or written.
+    Move(u64),
+}
+
+/// Estimates of a card, but for graphs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimates {
+    pub(super) kernel: Estimate,
+    /// Of a MiB.
+    pub(super) moved: Estimate,
 }
 
 /// Launches that are done together, as far as can be seen.
@@ -22,8 +32,10 @@ pub(super) struct Batch {
     /// When its first launch and its last one began, ns; 0: there is none.
     first_ns: u64,
     last_ns: u64,
+    count: u64,
     kernels: Launches,
     graphs: Launches,
+    moves: Launches,
     /// The first executable graph that was launched, by its handle; 0: none.
     graph: usize,
     /// Whether others were launched too.
@@ -32,7 +44,7 @@ pub(super) struct Batch {
     has_probe: bool,
 }
 
-/// Launches of one kind.
+/// Launches of one kind, or MiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Launches {
     launches: u64,
@@ -42,12 +54,18 @@ struct Launches {
 // === impl Work ===
 
 impl Work {
-    /// What a launch of it is estimated to take, if it takes a kernel so long.
+    /// So many bytes are read or written.
+    pub(super) fn moved(bytes: u64) -> Self {
+        Self::Move(bytes.div_ceil(1 << 20).max(1))
+    }
+
+    /// What a launch of it is estimated to take.
     #[inline]
-    pub(super) fn estimate(self, kernel: Estimate) -> Estimate {
+    pub(super) fn estimate(self, known: Estimates) -> Estimate {
         match self {
-            Self::Kernel => kernel,
+            Self::Kernel => known.kernel,
             Self::Graph(graph) => graph_estimates::estimate(graph),
+            Self::Move(mib) => known.moved.times(mib),
         }
     }
 }
@@ -62,8 +80,10 @@ impl Batch {
             cost_ns: 0,
             first_ns: 0,
             last_ns: 0,
+            count: 0,
             kernels: tally,
             graphs: tally,
+            moves: tally,
             graph: 0,
             has_other_graphs: false,
             has_probe: false,
@@ -76,7 +96,7 @@ impl Batch {
 
     /// How many launches it has.
     pub(super) fn launches(&self) -> u64 {
-        self.kernels.launches + self.graphs.launches
+        self.count
     }
 
     /// When its first launch began: nothing of it was at work before.
@@ -99,15 +119,21 @@ impl Batch {
         self.cost_ns
     }
 
+    /// What it was estimated to take, ns.
+    fn estimate_ns(&self) -> u64 {
+        let of_launches = self.kernels.estimate_ns.saturating_add(self.graphs.estimate_ns);
+        of_launches.saturating_add(self.moves.estimate_ns)
+    }
+
     /// Whether it has cost much more than estimated: it may wait for something.
     pub(super) fn has_overrun(&self) -> bool {
-        coupling::has_overrun(self.cost_ns, self.kernels.estimate_ns.saturating_add(self.graphs.estimate_ns))
+        coupling::has_overrun(self.cost_ns, self.estimate_ns())
     }
 
     /// Whether a launch may be added: if not, it or the batch is to be measured apart.
     pub(super) fn accepts(&self, work: Work, now_ns: u64) -> bool {
         match work {
-            Work::Kernel => true,
+            Work::Kernel | Work::Move(_) => true,
             Work::Graph(graph) if self.graph == 0 || self.graph == graph => true,
             Work::Graph(graph) => {
                 let is_due = |graph| graph_estimates::is_due(graph, now_ns);
@@ -126,16 +152,18 @@ impl Batch {
         let estimate_ns = estimate.ns();
         self.first_ns = if self.is_empty() { began_ns } else { self.first_ns };
         self.last_ns = began_ns;
+        self.count += 1;
         self.has_probe |= estimate.is_unknown();
         self.remaining_ns = self.remaining_ns.saturating_add(estimate_ns);
-        let tally = match work {
-            Work::Kernel => &mut self.kernels,
+        let (tally, launches) = match work {
+            Work::Kernel => (&mut self.kernels, 1),
             Work::Graph(graph) => {
                 self.add_graph(graph);
-                &mut self.graphs
+                (&mut self.graphs, 1)
             }
+            Work::Move(mib) => (&mut self.moves, mib),
         };
-        tally.launches += 1;
+        tally.launches = tally.launches.saturating_add(launches);
         tally.estimate_ns = tally.estimate_ns.saturating_add(estimate_ns);
     }
 
@@ -150,8 +178,10 @@ impl Batch {
         self.cost_ns = self.cost_ns.saturating_add(other.cost_ns);
         self.first_ns = if self.is_empty() { other.first_ns } else { self.first_ns };
         self.last_ns = other.last_ns.max(self.last_ns);
-        for (tally, more) in [(&mut self.kernels, other.kernels), (&mut self.graphs, other.graphs)] {
-            tally.launches += more.launches;
+        self.count += other.count;
+        let tallies = [&mut self.kernels, &mut self.graphs, &mut self.moves];
+        for (tally, more) in tallies.into_iter().zip([other.kernels, other.graphs, other.moves]) {
+            tally.launches = tally.launches.saturating_add(more.launches);
             tally.estimate_ns = tally.estimate_ns.saturating_add(more.estimate_ns);
         }
         if other.graph != 0 {
@@ -177,13 +207,14 @@ impl Batch {
 
     /// What each kind of it took, as far as that can be told: their parts are as the estimates were. That of one graph among
     /// others isn't told.
-    pub(super) fn observe(&self, kernel: &mut Estimate, now_ns: u64) {
-        let all = u128::from(self.kernels.estimate_ns) + u128::from(self.graphs.estimate_ns);
+    pub(super) fn observe(&self, known: &mut Estimates, now_ns: u64) {
+        let all = u128::from(self.estimate_ns());
         let part = |tally: Launches| {
             let part = (u128::from(self.cost_ns) * u128::from(tally.estimate_ns)).checked_div(all).unwrap_or_default();
             u64::try_from(part).unwrap_or(u64::MAX)
         };
-        kernel.observe(part(self.kernels), self.kernels.launches);
+        known.kernel.observe(part(self.kernels), self.kernels.launches);
+        known.moved.observe(part(self.moves), self.moves.launches);
         if self.graph != 0 && !self.has_other_graphs {
             graph_estimates::observe(self.graph, part(self.graphs), self.graphs.launches, now_ns);
         }
@@ -197,37 +228,42 @@ mod tests {
     #[test]
     fn batch_time_is_divided_among_kernels_and_graphs() {
         let graph = Work::Graph(0x7f00_1230);
-        let mut kernel = Estimate::UNKNOWN;
-        let unknown = kernel.ns();
+        let mut known = Estimates { kernel: Estimate::UNKNOWN, moved: Estimate::UNKNOWN };
+        let unknown = known.kernel.ns();
         for _ in 0..60 {
             let mut batch = Batch::default();
             // 10 kernels of 20 µs and a graph of 2 ms, alone every other time.
-            (0..10).for_each(|_| batch.add(Work::Kernel, Work::Kernel.estimate(kernel), 1));
+            (0..10).for_each(|_| batch.add(Work::Kernel, Work::Kernel.estimate(known), 1));
             batch.cost_ns = 200_000;
-            batch.observe(&mut kernel, 1);
+            batch.observe(&mut known, 1);
             let mut batch = Batch::default();
-            batch.add(graph, graph.estimate(kernel), 1);
+            batch.add(graph, graph.estimate(known), 1);
             batch.cost_ns = 2_000_000;
-            batch.observe(&mut kernel, 1);
+            batch.observe(&mut known, 1);
         }
-        assert_ne!(kernel.ns(), unknown);
+        assert_ne!(known.kernel.ns(), unknown);
         let mut both = Batch::default();
-        (0..10).for_each(|_| both.add(Work::Kernel, Work::Kernel.estimate(kernel), 1));
-        both.add(graph, graph.estimate(kernel), 1);
+        (0..10).for_each(|_| both.add(Work::Kernel, Work::Kernel.estimate(known), 1));
+        both.add(graph, graph.estimate(known), 1);
         both.cost_ns = 2_200_000;
-        both.observe(&mut kernel, 1);
-        assert!(kernel.ns().abs_diff(20_000) < 100, "{} ns", kernel.ns());
-        assert!(graph.estimate(kernel).ns().abs_diff(2_000_000) < 1000, "{} ns", graph.estimate(kernel).ns());
+        both.observe(&mut known, 1);
+        assert!(known.kernel.ns().abs_diff(20_000) < 100, "{} ns", known.kernel.ns());
+        assert!(graph.estimate(known).ns().abs_diff(2_000_000) < 1000, "{} ns", graph.estimate(known).ns());
         // A graph that was never measured is measured apart; one that was is not.
         assert!(!both.accepts(Work::Graph(1), 1) && both.accepts(graph, 1) && both.accepts(Work::Kernel, 1));
+        let mut moves = Batch::default();
+        moves.add(Work::moved(3 << 20), Work::moved(3 << 20).estimate(known), 1);
+        moves.cost_ns = 3_000_000;
+        moves.observe(&mut known, 1);
+        assert_eq!([1, 5 << 20, u64::MAX].map(|bytes| Work::moved(bytes).estimate(known).ns() >> 20), [0, 4, 1 << 30]);
         let mut other = Batch::default();
         other.add(Work::Graph(0x7f00_4560), Estimate::UNKNOWN, 1);
         other.cost_ns = 1_000_000;
-        other.observe(&mut kernel, 1);
+        other.observe(&mut known, 1);
         assert!(both.accepts(Work::Graph(0x7f00_4560), 1));
-        both.add(Work::Graph(0x7f00_4560), Work::Graph(0x7f00_4560).estimate(kernel), 1);
-        let before = graph.estimate(kernel);
-        both.observe(&mut kernel, 1);
-        assert_eq!(graph.estimate(kernel), before, "of one among others nothing is told");
+        both.add(Work::Graph(0x7f00_4560), Work::Graph(0x7f00_4560).estimate(known), 1);
+        let before = graph.estimate(known);
+        both.observe(&mut known, 1);
+        assert_eq!(graph.estimate(known), before, "of one among others nothing is told");
     }
 }

@@ -78,6 +78,16 @@ fn container_pays_for_what_one_with_little_work_leaves() {
 }
 
 #[test]
+fn memsets_are_limited() {
+    assert_shares(&Node::new(&[share(50, "cap")]), &["fills 1048576"], &[50.0], 3.0);
+}
+
+#[test]
+fn copies_within_a_card_are_limited() {
+    assert_shares(&Node::new(&[share(50, "cap")]), &["copies 1048576"], &[50.0], 3.0);
+}
+
+#[test]
 fn container_without_daemon_gets_its_share() {
     assert_shares(&Node::silent(&[share(50, "burst")]), &["default 1000000"], &[50.0], 3.0);
 }

@@ -32,6 +32,8 @@ fn tenant() {
         ("graphs", [width, kernels]) => program.graphs(*width, *kernels),
         ("steps", [width, kernels]) => program.steps(*width, *kernels),
         ("paused", [width, pause]) => program.paused(*width, *pause),
+        ("fills", [bytes]) => program.fills(*bytes),
+        ("copies", [bytes]) => program.copies(*bytes),
         ("gaps", [width, gap]) => program.gaps(*width, *gap),
         ("called", [width]) => program.called(*width),
         ("ranks", [ranks, width]) => program.ranks(*ranks, *width),
@@ -110,6 +112,29 @@ impl Program {
         loop {
             self.launch(width, stream);
             thread::sleep(Duration::from_millis(pause.into()));
+        }
+    }
+
+    /// Memsets of so many bytes, with one kernel between some of them.
+    fn fills(&self, bytes: c_uint) {
+        let (memory, stream) = (self.cuda.allocate(bytes.into()), self.cuda.stream());
+        say("ready");
+        loop {
+            (0..10).for_each(|_| {
+                assert_eq!(self.cuda.cuMemsetD32Async(memory, 7, bytes as usize / 4, stream), SUCCESS);
+            });
+            self.launch(1_000, stream);
+        }
+    }
+
+    /// Copies of so many bytes within the card, of both functions for that.
+    fn copies(&self, bytes: c_uint) {
+        let (one, other) = (self.cuda.allocate(bytes.into()), self.cuda.allocate(bytes.into()));
+        let stream = self.cuda.stream();
+        say("ready");
+        loop {
+            assert_eq!(self.cuda.cuMemcpyDtoDAsync_v2(one, other, bytes as usize, stream), SUCCESS);
+            assert_eq!(self.cuda.cuMemcpyAsync(other, one, bytes as usize, stream), SUCCESS);
         }
     }
 
