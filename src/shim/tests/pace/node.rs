@@ -67,27 +67,37 @@ impl Node {
 
     /// Whose daemon looks who is busy, as often as the real one, and says so.
     pub(crate) fn new(shares: &[Share]) -> Self {
-        let mut node = Self::silent(shares);
-        let path = node.directory.path().join("clock");
-        let page = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
-        page.set_len(layout::LINE as u64).expect("room");
-        for container in &node.containers {
-            symlink(&path, container.path(&format!("limits/clock-{}", Machine::uuid(0)))).expect("a link");
-        }
+        Self::shared(1, &shares.iter().map(std::slice::from_ref).collect::<Vec<_>>())
+    }
+
+    /// The same with several cards, on each of which each container has a share.
+    pub(crate) fn shared(cards: u32, shares: &[&[Share]]) -> Self {
+        let mut node = Self::of_cards(cards, shares);
+        let pages: Vec<File> = (0..cards).map(|card| node.make_page(card)).collect();
         let books: Vec<PathBuf> = node.containers.iter().map(|container| container.path("region/books")).collect();
         let priority = |share: &Share| match share.compute.rsplit(' ').next() {
             Some("high") => Priority::High,
             Some("low") => Priority::Low,
             _ => Priority::Normal,
         };
-        let promises: Vec<_> =
-            shares.iter().map(|share| (divvy_region::Share::of(share.cores * 100), priority(share))).collect();
+        let promise = |share: &Share| (divvy_region::Share::of(share.cores * 100), priority(share));
+        let promises: Vec<Vec<_>> = shares.iter().map(|shares| shares.iter().map(promise).collect()).collect();
         let is_over = Arc::clone(&node.is_over);
         let begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&begun);
-        node.writer = Some(thread::spawn(move || write(&page, &books, &promises, &begins, &is_over)));
-        eventually("a clock page", || begun.load(Ordering::Relaxed).then_some(()));
+        node.writer = Some(thread::spawn(move || write(&pages, &books, &promises, &begins, &is_over)));
+        eventually("clock pages", || begun.load(Ordering::Relaxed).then_some(()));
         node
+    }
+
+    fn make_page(&self, card: u32) -> File {
+        let path = self.directory.path().join(format!("clock-{card}"));
+        let page = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        page.set_len(layout::LINE as u64).expect("room");
+        for container in &self.containers {
+            symlink(&path, container.path(&format!("limits/clock-{}", Machine::uuid(card)))).expect("a link");
+        }
+        page
     }
 
     pub(crate) fn card(&self) -> Card {
@@ -139,32 +149,40 @@ impl Drop for Node {
 }
 
 fn write(
-    page: &File,
+    pages: &[File],
     books: &[PathBuf],
-    promises: &[(divvy_region::Share, Priority)],
+    promises: &[Vec<(divvy_region::Share, Priority)>],
     begun: &AtomicBool,
     is_over: &AtomicBool,
 ) {
+    let mut writers: Vec<Writer<'_>> = pages.iter().map(map).collect();
+    begun.store(true, Ordering::Relaxed);
+    let books: Vec<File> = books.iter().map(|path| File::open(path).expect("books")).collect();
+    let mut uses = vec![0; 8 * layout::LINE];
+    while !is_over.load(Ordering::Relaxed) {
+        for (card, writer) in writers.iter_mut().enumerate() {
+            let mut busy = Busy::default();
+            for (file, promises) in books.iter().zip(promises) {
+                let at = layout::use_bytes(promises.len(), card, 8).start as u64;
+                file.read_exact_at(&mut uses, at).expect("books");
+                let (weight, (promise, priority)) = (snapshot::weight(&uses), promises[card]);
+                if weight > 0 {
+                    busy.add(weight, promise, priority);
+                }
+            }
+            writer.publish(clock(), busy);
+        }
+        thread::sleep(Duration::from_nanos(SAMPLE_PERIOD_NS));
+    }
+}
+
+/// A page, mapped.
+fn map(page: &File) -> Writer<'static> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping of a file that never shrinks.
     let mapped = unsafe { libc::mmap(ptr::null_mut(), layout::LINE, access, libc::MAP_SHARED, page.as_raw_fd(), 0) };
     assert_ne!(mapped, libc::MAP_FAILED);
     // SAFETY: it stays mapped to the end of the process, and is written through the page alone.
     let page = unsafe { Page::blank(mapped.cast::<u8>().cast_const(), layout::LINE) }.expect("aligned to a page");
-    let mut writer = Writer::new(page, clock());
-    begun.store(true, Ordering::Relaxed);
-    let books: Vec<File> = books.iter().map(|path| File::open(path).expect("books")).collect();
-    let mut uses = vec![0; layout::use_bytes(1, 0, 8).len()];
-    while !is_over.load(Ordering::Relaxed) {
-        let mut busy = Busy::default();
-        for (file, (promise, priority)) in books.iter().zip(promises) {
-            file.read_exact_at(&mut uses, layout::use_bytes(1, 0, 8).start as u64).expect("books");
-            let weight = snapshot::weight(&uses);
-            if weight > 0 {
-                busy.add(weight, *promise, *priority);
-            }
-        }
-        writer.publish(clock(), busy);
-        thread::sleep(Duration::from_nanos(SAMPLE_PERIOD_NS));
-    }
+    Writer::new(page, clock())
 }

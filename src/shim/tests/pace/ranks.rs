@@ -63,17 +63,46 @@ fn two_ranks_in_processes_get_three_quarters() {
     assert_processes(75, 2);
 }
 
+/// The longest exchange of tenants since they were asked last, ms.
+fn longest_wait(tenants: &mut [Tenant]) -> f64 {
+    let longest = |tenant: &mut Tenant| {
+        tenant.tell("how long?");
+        tenant.heard().and_then(|answer| answer.parse::<f64>().ok()).expect("microseconds")
+    };
+    tenants.iter_mut().map(|tenant| longest(tenant) / 1000.0).fold(0.0, f64::max)
+}
+
+/// What ranks get on these nodes, and how long the longest wait was; `beside` is the share of one on card 0 that always has
+/// work.
+fn print_figures(what: &str, ranks: u32, cores: u32, beside: Option<u32>) {
+    let cards = |cores| vec![share(cores, "cap"); ranks as usize];
+    let (own, other) = (cards(cores), cards(beside.unwrap_or(1)));
+    let pods = if what == "pods" { ranks } else { 1 };
+    let mut containers: Vec<&[_]> = vec![&own; pods as usize];
+    containers.extend(beside.map(|_| &*other));
+    let node = Node::shared(ranks, &containers);
+    let mut tenants: Vec<Tenant> = match what {
+        "threads" => vec![node.tenant(0, &format!("ranks {ranks} {WORK}"))],
+        "processes" => (0..ranks).map(|rank| node.tenant(0, &format!("rank {rank} {ranks} {WORK}"))).collect(),
+        _ => (0..ranks).map(|rank| node.tenant(rank as usize, &format!("rank {rank} {ranks} {WORK}"))).collect(),
+    };
+    let neighbour = beside.map(|_| node.tenant(pods as usize, "busy 1000000 1"));
+    thread::sleep(SETTLING);
+    longest_wait(&mut tenants);
+    let useful = useful(&node, tenants.last().expect("a rank"), ranks - 1);
+    let waited = longest_wait(&mut tenants);
+    let beside = neighbour.map(|neighbour| node.shares(&[&neighbour], MEASURED)[0]);
+    println!("{ranks} ranks as {what} at {cores} %: {useful:.1} %, longest wait {waited:.1} ms, beside {beside:.1?}");
+}
+
 #[test]
-#[ignore = "a minute of figures"]
+#[ignore = "minutes of figures"]
 fn ranks_over_shares_figures() {
-    for ranks in [2, 8] {
+    for (ranks, what) in [(2, "threads"), (2, "processes"), (8, "threads"), (2, "pods")] {
         for cores in [20, 30, 50, 75] {
-            let node = node(cores, ranks);
-            let tenant = node.tenant(0, &format!("ranks {ranks} {WORK}"));
-            thread::sleep(SETTLING);
-            let useful = useful(&node, &tenant, 1);
-            let busy = node.shares_of(&[(tenant.id(), 0), (tenant.id(), 1)], MEASURED);
-            println!("{ranks} ranks in one process, {cores} %: {useful:.1}, with waiting {busy:.1?}");
+            for beside in [None, Some(25)] {
+                print_figures(what, ranks, cores, beside);
+            }
         }
     }
 }

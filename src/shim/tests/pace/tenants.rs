@@ -1,14 +1,19 @@
 //! What tenants do with their card.
 
 use std::ffi::c_uint;
+use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use driver_api::sys::{CUfunction, CUstream};
+use driver_api::sys::{CUevent, CUfunction, CUstream};
 use driver_api::{Cuda, DEFAULT_STREAM, DRIVER, NOT_READY, SUCCESS};
 
 use crate::container::{listen, say, words};
+
+/// How many exchanges a rank launches before it asks how long the first of them took.
+const EXCHANGES: u64 = 64;
 
 /// A program with card 0 and a kernel that takes time.
 struct Program {
@@ -168,28 +173,44 @@ impl Program {
 
     /// So many ranks in one process, a thread and a card each.
     fn ranks(&self, ranks: c_uint, width: c_uint) {
-        let cuda = &self.cuda;
-        thread::scope(|scope| {
-            for rank in 0..ranks {
-                scope.spawn(move || Self::work(cuda, (rank, ranks), width));
-            }
-            say("ready");
-        });
+        self.work_as(0..ranks, ranks, width);
     }
 
     /// One of so many, whose others are processes of their own.
-    fn rank(&self, rank: (c_uint, c_uint), width: c_uint) {
-        say("ready");
-        Self::work(&self.cuda, rank, width);
+    fn rank(&self, (rank, ranks): (c_uint, c_uint), width: c_uint) {
+        self.work_as(rank..rank + 1, ranks, width);
+    }
+
+    /// Works as some of the ranks. Says the longest exchange since it was asked last, in microseconds.
+    fn work_as(&self, own: Range<c_uint>, ranks: c_uint, width: c_uint) {
+        let (cuda, longest) = (&self.cuda, &AtomicU64::new(0));
+        thread::scope(|scope| {
+            for rank in own {
+                scope.spawn(move || Self::work(cuda, (rank, ranks), width, longest));
+            }
+            say("ready");
+            loop {
+                listen();
+                say(longest.swap(0, Ordering::Relaxed));
+            }
+        });
     }
 
     /// A kernel of so many nanoseconds, and one that exchanges data with the other ranks, without end.
-    fn work(cuda: &Cuda, rank: (c_uint, c_uint), width: c_uint) {
+    fn work(cuda: &Cuda, rank: (c_uint, c_uint), width: c_uint, longest: &AtomicU64) {
         cuda.enter(rank.0.cast_signed());
         let (busy, meet, stream) = (cuda.function(c"busy_ns"), cuda.function(c"meet_ns"), cuda.stream());
-        for number in 1.. {
+        let events: Vec<[CUevent; 2]> = (0..EXCHANGES).map(|_| [cuda.event(), cuda.event()]).collect();
+        for (number, [begin, end]) in (1..).zip(events.into_iter().cycle()) {
+            if number > EXCHANGES {
+                assert_eq!(cuda.cuEventSynchronize(end), SUCCESS);
+                let took = u64::try_from(cuda.elapsed(begin, end).as_micros()).unwrap_or(u64::MAX);
+                longest.fetch_max(took, Ordering::Relaxed);
+            }
             assert_eq!(cuda.launch(busy, width, stream), SUCCESS);
+            assert_eq!(cuda.cuEventRecord(begin, stream), SUCCESS);
             assert_eq!(cuda.launch_meet(meet, (1, number), rank, (width / 10).into(), stream), SUCCESS);
+            assert_eq!(cuda.cuEventRecord(end, stream), SUCCESS);
         }
     }
 
