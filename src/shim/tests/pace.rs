@@ -21,5 +21,7 @@ mod node;
 mod ranks;
 #[path = "pace/shares.rs"]
 mod shares;
+#[path = "pace/summary.rs"]
+mod summary;
 #[path = "pace/tenants.rs"]
 mod tenants;

@@ -81,7 +81,7 @@ fn completion_delay_figures() {
 }
 
 /// Nanoseconds for which the library's thread ran, and how often it did; the same of the program's own.
-fn ran(process: u32) -> [u64; 4] {
+pub(crate) fn ran(process: u32) -> [u64; 4] {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a process");
     let mut ran = [0; 4];
     for task in tasks {

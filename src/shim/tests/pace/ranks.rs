@@ -74,7 +74,7 @@ fn longest_wait(tenants: &mut [Tenant]) -> f64 {
 
 /// What ranks get on these nodes, and how long the longest wait was; `beside` is the share of one on card 0 that always has
 /// work.
-fn print_figures(what: &str, ranks: u32, cores: u32, beside: Option<u32>) {
+pub(crate) fn print_figures(what: &str, ranks: u32, cores: u32, beside: Option<u32>) {
     let cards = |cores| vec![share(cores, "cap"); ranks as usize];
     let (own, other) = (cards(cores), cards(beside.unwrap_or(1)));
     let pods = if what == "pods" { ranks } else { 1 };
