@@ -89,10 +89,15 @@ pub(crate) fn print_figures(what: &str, ranks: u32, cores: u32, beside: Option<u
     let neighbour = beside.map(|_| node.tenant(pods as usize, "busy 1000000 1"));
     thread::sleep(SETTLING);
     longest_wait(&mut tenants);
-    let useful = useful(&node, tenants.last().expect("a rank"), ranks - 1);
+    let (first, last) = (&tenants[0], tenants.last().expect("a rank"));
+    let time = node.shares_of(&[(first.id(), 0), (last.id(), ranks - 1)], MEASURED);
+    let useful = useful(&node, last, ranks - 1);
     let waited = longest_wait(&mut tenants);
     let beside = neighbour.map(|neighbour| node.shares(&[&neighbour], MEASURED)[0]);
-    println!("{ranks} ranks as {what} at {cores} %: {useful:.1} %, longest wait {waited:.1} ms, beside {beside:.1?}");
+    println!(
+        "{ranks} ranks as {what} at {cores} %: {useful:.1} %, with waiting {time:.1?}, longest wait {waited:.1} ms, beside \
+         {beside:.1?}"
+    );
 }
 
 #[test]
