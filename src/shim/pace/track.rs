@@ -17,9 +17,11 @@ use crate::process::Process;
 
 /// Markers of one stream at a time. When all are pending, the newest is recorded again.
 const MARKERS: usize = 6;
-/// The mean time between two groups of markers of a stream, ns: recording one costs a microsecond or two. It varies from half
-/// of it to one and a half, so that nobody knows what will be marked.
-const MARKER_INTERVAL_NS: u64 = 500_000;
+/// The least time between two groups of markers of a stream, ns: recording one costs a microsecond or two.
+const MARKER_INTERVAL_NS: u64 = 300_000;
+/// Fewer launches than this aren't marked once a marker is due, for as many intervals at most. How many is as good as drawn:
+/// what is the first after some time has come after a gap more often than others.
+const SKIPPED_LAUNCHES: u64 = 16;
 /// What waits so much longer for the card than its own stream's work took has waited for others' turns.
 const WAITED_NS: u64 = 50_000;
 /// How long nothing was launched before a stream without pending markers is queried, ns.
@@ -41,12 +43,15 @@ pub(super) struct Track {
     launched_ns: u64,
     /// Whether a thread of the program's waits for all that was launched.
     has_waiter: bool,
-    /// When the next marker is due.
+    /// When the next marker is due, and how many launches are skipped then.
     due_ns: u64,
+    skipped: u64,
     /// Whether the next launch is to be between two markers.
     is_enclosed: bool,
     /// Whether the launch that begins is.
     has_start: bool,
+    /// When the last marker was recorded from which to that of the launch before it is a gap like all.
+    paired_ns: u64,
     /// The gap before the launch whose start marker was reached last, ns; if it may be one of those between markers.
     gap_ns: Option<u64>,
     duty: Duty,
@@ -101,8 +106,10 @@ impl Track {
             launched_ns: 0,
             has_waiter: false,
             due_ns: 0,
+            skipped: 0,
             is_enclosed: false,
             has_start: false,
+            paired_ns: 0,
             gap_ns: None,
             duty: Duty::new(),
             pending_ns: 0,
@@ -161,8 +168,10 @@ impl Track {
             return; // by another thread, just now
         }
         self.launched_ns = now_ns;
-        if (self.is_enclosed || self.is_due(now_ns)) && self.record_marker(stream, now_ns, true) {
+        let is_paired = self.is_enclosed;
+        if (is_paired || self.is_due(now_ns)) && self.record_marker(stream, now_ns, true) {
             self.has_start = true;
+            self.paired_ns = if is_paired { now_ns } else { self.paired_ns };
         }
     }
 
@@ -180,10 +189,17 @@ impl Track {
         self.launched_ns = began_ns;
         self.has_waiter = false;
         // What can't be asked later is marked at once.
-        if stream.thread != 0 || self.has_start || self.is_due(began_ns) {
+        if stream.thread != 0 || self.has_start || self.is_due(began_ns) && !self.is_skipped(began_ns) {
             let is_enclosed = self.record_marker(stream, began_ns, false) && !self.has_start;
             (self.is_enclosed, self.has_start) = (is_enclosed, false);
         }
+    }
+
+    /// Whether a launch isn't marked although a marker is due.
+    fn is_skipped(&mut self, now_ns: u64) -> bool {
+        let is_skipped = self.skipped > 0 && now_ns.saturating_sub(self.due_ns) < SKIPPED_LAUNCHES * MARKER_INTERVAL_NS;
+        self.skipped = self.skipped.saturating_sub(1);
+        is_skipped
     }
 
     /// Whether a marker is due. One that is due after the longest interval was set by a clock that was set back.
@@ -227,8 +243,8 @@ impl Track {
             self.pending += 1;
         }
         self.unmarked = Batch::new();
-        // The last digits of a moment are as good as drawn.
-        self.due_ns = now_ns.saturating_add(MARKER_INTERVAL_NS / 2 + now_ns % MARKER_INTERVAL_NS);
+        self.due_ns = now_ns.saturating_add(MARKER_INTERVAL_NS);
+        self.skipped = now_ns / 7 % SKIPPED_LAUNCHES;
         true
     }
 
@@ -356,7 +372,8 @@ impl Track {
             self.state = State::Busy(reached_ns);
         }
         // Longer gaps are between batches, which aren't charged for them.
-        self.gap_ns = Some(launched_ns.saturating_sub(before_ns)).filter(|gap| *gap < MARKER_INTERVAL_NS);
+        let gap_ns = launched_ns.saturating_sub(before_ns);
+        self.gap_ns = (launched_ns == self.paired_ns && gap_ns < MARKER_INTERVAL_NS).then_some(gap_ns);
         let has_waited = reached_ns.saturating_sub(launched_ns.max(before_ns)) > WAITED_NS;
         if let Some(card) = Card::of(self.card).filter(|_| has_waited) {
             card.begin_slice();

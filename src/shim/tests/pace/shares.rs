@@ -67,6 +67,11 @@ fn short_gaps_between_kernels_are_not_charged() {
 }
 
 #[test]
+fn pretended_gaps_between_kernels_are_of_no_use() {
+    assert_shares(&Node::new(&[share(20, "cap")]), &["pretends"], &[20.0], 3.0);
+}
+
+#[test]
 fn container_pays_for_what_one_with_little_work_leaves() {
     // The other waits for each of its kernels, and can't have half of the card.
     assert_shares(

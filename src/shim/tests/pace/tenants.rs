@@ -40,6 +40,7 @@ fn tenant() {
         ("fills", [bytes]) => program.fills(*bytes),
         ("copies", [bytes]) => program.copies(*bytes),
         ("gaps", [width, gap]) => program.gaps(*width, *gap),
+        ("pretends", []) => program.pretends(),
         ("called", [width]) => program.called(*width),
         ("ranks", [ranks, width]) => program.ranks(*ranks, *width),
         ("rank", [rank, ranks, width]) => program.rank((*rank, *ranks), *width),
@@ -154,6 +155,20 @@ impl Program {
                 // To sleep takes the processor some 60 µs longer than it says.
                 thread::sleep(rest.saturating_sub(Duration::from_micros(80)));
             }
+        }
+    }
+
+    /// Has work without gaps for half a millisecond, then two kernels so far apart as if it had little.
+    fn pretends(&self) {
+        let stream = self.cuda.stream();
+        say("ready");
+        loop {
+            for _ in 0..2 {
+                self.launch(10_000, stream);
+                thread::sleep(Duration::from_micros(240));
+            }
+            (0..50).for_each(|_| self.launch(10_000, stream));
+            thread::sleep(Duration::from_micros(400));
         }
     }
 
