@@ -14,9 +14,13 @@ use crate::quantity::{Cores, Memory};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Share {
-    /// Memory of the GPU, in MiB on the wire.
+    /// Memory that the container may allocate, in MiB on the wire.
     #[serde(rename = "memoryMi")]
     pub memory: Memory,
+    /// Part of the memory for which host memory is booked instead of the GPU's, in MiB on the wire; nothing unless the pod
+    /// asks for oversubscription.
+    #[serde(rename = "hostMemoryMi", default, skip_serializing_if = "Memory::is_zero")]
+    pub host: Memory,
     /// Guaranteed compute; 0 competes for time that is guaranteed to nobody or unused.
     pub cores: Cores,
     /// Whether no other container may hold a share of this GPU.
@@ -46,18 +50,30 @@ pub struct UnknownTier(String);
 
 // === impl Share ===
 
+impl Share {
+    /// Part of the memory that is booked of the GPU.
+    #[must_use]
+    pub fn on_card(&self) -> Memory {
+        self.memory.saturating_sub(self.host)
+    }
+}
+
 impl PodSum for Share {
     fn plus(self, other: Self) -> Self {
         Self {
             memory: self.memory.saturating_add(other.memory),
+            host: self.host.saturating_add(other.host),
             cores: self.cores.saturating_add(other.cores),
             exclusive: self.exclusive || other.exclusive,
         }
     }
 
+    /// The GPU's memory and the host's are parts of their own: what needs more memory may need less of either.
     fn max(self, other: Self) -> Self {
+        let host = self.host.max(other.host);
         Self {
-            memory: self.memory.max(other.memory),
+            memory: self.on_card().max(other.on_card()).saturating_add(host),
+            host,
             cores: self.cores.max(other.cores),
             exclusive: self.exclusive || other.exclusive,
         }
@@ -66,7 +82,11 @@ impl PodSum for Share {
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} memory, {} cores", self.memory, self.cores)?;
+        write!(f, "{} memory", self.memory)?;
+        if !self.host.is_zero() {
+            write!(f, " ({} of it host memory)", self.host)?;
+        }
+        write!(f, ", {} cores", self.cores)?;
         if self.exclusive { f.write_str(", exclusive") } else { Ok(()) }
     }
 }

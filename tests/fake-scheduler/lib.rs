@@ -142,6 +142,7 @@ mod tests {
             free_slots: 32,
             held: Held::default(),
             undivided: false,
+            oversubscription: None,
             busy: 0,
         };
         Scene { name: name.to_owned(), cards: vec![card(0), card(1)] }

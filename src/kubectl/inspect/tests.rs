@@ -314,7 +314,7 @@ fn status_of_todays_daemon_is_read_whole() {
             container: "c".to_owned(),
             kind: ContainerKind::Sidecar,
             card: id(0),
-            share: Share { memory: Memory::mib(7), cores: Cores::new(3), exclusive: true },
+            share: Share { memory: Memory::mib(7), cores: Cores::new(3), exclusive: true, ..Share::default() },
         }],
         tier: Tier::Mps,
         scales: Scales { memory: 200, cores: 300 },

@@ -83,6 +83,7 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
         free_slots: 32 - u32::from(!empty),
         held: Held { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive: false, pods: u32::from(!empty) },
         undivided: false,
+        oversubscription: None,
         busy: 0,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use divvy_api::annotation::{Numa, PolicyName, Preferences};
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::pod::ContainerKind;
 use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, MigProfile, Tier, Totals};
 use proptest::prelude::*;
@@ -54,8 +55,10 @@ fn chosen(plan: &Plan) -> Vec<Vec<usize>> {
 }
 
 fn cards() -> impl Strategy<Value = Vec<Card>> {
-    let held = (select(vec![0, 0, 8, 16]), select(vec![0, 0, 40, 100]), 1u32..3).prop_map(|(mib, cores, pods)| Held {
+    let amounts = (select(vec![0, 0, 8, 16]), select(vec![0, 0, 40, 100]), 1u32..3, select(vec![0u64, 0, 4, 9]));
+    let held = amounts.prop_map(|(mib, cores, pods, host)| Held {
         memory: Memory::mib(mib),
+        host: Memory::mib(if mib > 0 && cores < 100 { host } else { 0 }),
         cores: Cores::new(cores),
         exclusive: cores == 100,
         pods: if mib + u64::from(cores) > 0 { pods } else { 0 },
@@ -79,12 +82,15 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
         .prop_map(|(kinds, cards)| cards.into_iter().map(|kind| kinds[kind / 2].clone()).collect());
     let are_instances = prop::collection::vec(prop::bool::weighted(0.4), 5);
     let undivided = prop::bool::weighted(0.15);
-    (prop_oneof![different, few_kinds], are_instances, undivided).prop_map(
-        |(mut cards, are_instances, undivided): (Vec<Card>, _, _)| {
+    let oversubscription = (select(vec![101u32, 150, 200, 330]), 0u64..60)
+        .prop_map(|(memory_scale, mib)| Oversubscription { memory_scale, host_memory: Memory::mib(mib) });
+    let oversubscription = prop::option::of(oversubscription);
+    (prop_oneof![different, few_kinds], are_instances, undivided, oversubscription).prop_map(
+        |(mut cards, are_instances, undivided, oversubscription): (Vec<Card>, _, _, _)| {
             for (number, (card, is_instance)) in cards.iter_mut().zip(are_instances).enumerate() {
                 let kind = if is_instance { "MIG" } else { "GPU" };
                 card.id = format!("{kind}-{number}").parse().expect("a card's name");
-                card.undivided = undivided;
+                (card.undivided, card.oversubscription) = (undivided, oversubscription);
             }
             cards
         },
@@ -165,9 +171,11 @@ fn preferences() -> impl Strategy<Value = Preferences> {
     let numa = prop::option::weighted(0.4, select(vec![Numa::Strict, Numa::Prefer]));
     let tier = prop::option::weighted(0.3, select(vec![Tier::Shim, Tier::Mig, Tier::Mig]));
     let names = |card: usize| ["GPU", "MIG"].map(|kind| format!("{kind}-{card}").parse().expect("a card's name"));
-    (numa, tier, subsequence((0..5).collect::<Vec<_>>(), 0..2)).prop_map(move |(numa, tier, avoid)| Preferences {
+    let avoid = subsequence((0..5).collect::<Vec<_>>(), 0..2);
+    (numa, tier, avoid, any::<bool>()).prop_map(move |(numa, tier, avoid, oversubscribe)| Preferences {
         numa,
         tier,
+        oversubscribe,
         avoid_cards: avoid.into_iter().flat_map(names).collect(),
         ..Preferences::default()
     })

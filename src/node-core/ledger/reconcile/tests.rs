@@ -115,7 +115,7 @@ fn parts(allocations: &Allocations, uid: &str, container: &str) -> Vec<(String, 
 }
 
 fn share(mib: u64, cores: u32) -> Share {
-    Share { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: false }
+    Share { memory: Memory::mib(mib), cores: Cores::new(cores), ..Share::default() }
 }
 
 #[test]

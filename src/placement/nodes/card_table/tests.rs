@@ -16,7 +16,9 @@ fn large(mut scene: Scene) -> Scene {
     };
     for card in &mut scene.cards {
         (card.memory, card.memory_capacity) = (times(card.memory), times(card.memory_capacity));
-        card.held.memory = times(card.held.memory);
+        (card.held.memory, card.held.host) = (times(card.held.memory), times(card.held.host));
+        card.oversubscription =
+            card.oversubscription.map(|of| Oversubscription { host_memory: times(of.host_memory), ..of });
     }
     for request in scene.containers.iter_mut().filter_map(|container| container.request.as_mut()) {
         request.memory = amount(request.memory);
@@ -115,9 +117,15 @@ proptest! {
     fn plan_within_the_free_amounts_verifies(mut scene in scene()) {
         scene.allocated.clear();
         let Ok(plan) = scene.plan() else { return Ok(()) };
-        for Taken { card, share, slots } in taken(&scene.cards, &scene.pod(), &plan).expect("it is a plan") {
+        let all_taken = taken(&scene.cards, &scene.pod(), &plan).expect("it is a plan");
+        let held = scene.cards.iter().map(|card| card.held.host);
+        let host_memory = held.chain(all_taken.iter().map(|taken| taken.share.host)).sum();
+        for card in &mut scene.cards {
+            card.oversubscription = card.oversubscription.map(|of| Oversubscription { host_memory, ..of });
+        }
+        for Taken { card, share, slots } in all_taken {
             let card = &mut scene.cards[card];
-            card.held.memory = card.memory_capacity.saturating_sub(share.memory);
+            card.held.memory = card.memory_capacity.saturating_sub(share.on_card());
             card.held.cores = card.cores_capacity.saturating_sub(share.cores);
             card.free_slots = slots;
         }
