@@ -28,8 +28,9 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use divvy_api::annotation::Preferences;
-use divvy_api::request::Defaults;
-use divvy_api::{ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_api::gpunode::Oversubscription;
+use divvy_api::request::{Defaults, Sharing};
+use divvy_api::{CardId, ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use tracing::warn;
 
@@ -73,8 +74,10 @@ pub struct AllocationSettings {
     pub defaults: Defaults,
     /// Slots registered for each card.
     pub slots_per_card: u32,
-    /// Allocatable memory, in percent of what a card has.
+    /// Allocatable memory, in percent of what a card has: 100 at most.
     pub memory_scale: u32,
+    /// How much more memory than the cards have pods are promised that ask for it; only on a node of tier `shim`.
+    pub oversubscription: Option<Oversubscription>,
     /// Allocatable compute, in percent of what a card has.
     pub cores_scale: u32,
     /// Placement policy of pods that name none.
@@ -228,9 +231,22 @@ impl Allocator {
         self.tier() == Tier::Mig
     }
 
-    /// Whether a pod with these preferences takes whole cards.
-    fn takes_whole(&self, preferences: &Preferences) -> bool {
-        self.gives_whole() || preferences.wants_instances()
+    /// How requests of a pod with these preferences become shares.
+    fn sharing(&self, preferences: &Preferences) -> Sharing {
+        match self.settings.oversubscription.filter(|_| preferences.oversubscribe) {
+            _ if self.gives_whole() || preferences.wants_instances() => Sharing::Whole,
+            Some(oversubscription) => Sharing::Oversubscribed(oversubscription.memory_scale),
+            None => Sharing::Part,
+        }
+    }
+
+    /// How the node oversubscribes memory, less what is held of cards that the inventory doesn't show.
+    fn oversubscription(&self) -> Option<Oversubscription> {
+        let is_shown = |id: &CardId| self.inventory.cards.iter().any(|card| card.id == *id);
+        let oversubscription = self.settings.oversubscription?;
+        let elsewhere = self.ledger.allocations().host_memory(|card| !is_shown(card));
+        let host_memory = oversubscription.host_memory.saturating_sub(elsewhere);
+        Some(Oversubscription { host_memory, ..oversubscription })
     }
 
     /// Names of the pods that may still ask for cards.
@@ -319,6 +335,7 @@ impl Allocator {
     /// The node's cards with what every other pod holds.
     fn cards(&self, uid: &str, free_slots: impl Fn(&CardInfo) -> usize) -> Vec<Card> {
         let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
+        let oversubscription = self.oversubscription();
         let card = |card: &CardInfo| Card {
             id: card.id.clone(),
             model: card.model.as_str().into(),
@@ -331,6 +348,7 @@ impl Allocator {
             free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
             held: self.ledger.allocations().held(&card.id, Some(uid)),
             undivided: self.gives_whole(),
+            oversubscription,
             busy: 0,
         };
         self.inventory.cards.iter().map(card).collect()

@@ -114,9 +114,9 @@ pub trait ContainerSetup: fmt::Debug + Send + Sync {
     /// Writes the limits of a container that may be running, if it has its directories and no limits of a newer build.
     fn renew_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError>;
 
-    /// The nonce and the terms that a container's limits name, found by the pod's UID and the container's name; the weakest
-    /// terms, where a newer build wrote the limits.
-    fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)>;
+    /// What a container's directories show, found by the pod's UID and the container's name; the weakest terms and no shares,
+    /// where a newer build wrote the limits.
+    fn find(&self, pod_uid: &str, container: &str) -> Option<FoundContainer>;
 
     /// Puts the directories of containers that have ended away, at once; what tenants left there is removed later, by
     /// somebody else. Those that stay are left to [`Self::remove_all_but`].
@@ -142,12 +142,30 @@ pub struct AllocatedContainer<'a> {
     pub terms: Terms,
 }
 
+impl FoundContainer {
+    /// A container of which nothing was found.
+    pub fn unknown() -> Self {
+        Self { nonce: Nonce::random(), terms: Terms::default(), shares: Vec::new() }
+    }
+}
+
 impl<'a> AllocatedContainer<'a> {
     /// A holding on a node that serves this tier.
     pub fn new(pod: &'a PodRef, name: &'a str, holding: &Holding, served: Tier) -> Self {
         let shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         Self { pod, name, nonce: holding.nonce, shares, terms: holding.terms_under(served) }
     }
+}
+
+/// A container as its directories show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundContainer {
+    /// Name of the directories.
+    pub nonce: Nonce,
+    /// How its shares are enforced.
+    pub terms: Terms,
+    /// Its shares by the limits.
+    pub shares: Vec<(CardId, Share)>,
 }
 
 /// What the runtime adds to a container: the answer to `Allocate`.

@@ -44,7 +44,10 @@ impl Admission {
             return Err(Refusal::Tier { wanted, offered: served });
         }
         if preferences.oversubscribe {
-            return Err(Refusal::Oversubscribe { tier: served });
+            if served != Tier::Shim {
+                return Err(Refusal::Oversubscribe { tier: served });
+            }
+            settings.oversubscription.ok_or(Refusal::NotOversubscribed)?;
         }
         let chosen = text(PLANNED).and_then(|text| planned(text, pod, &requests, settings)).unwrap_or_default();
         Ok(Self { pod: pod.reference(), requests, preferences, chosen, proposed: None })

@@ -7,8 +7,9 @@
 use std::slice;
 
 use divvy_api::annotation::Preferences;
-use divvy_api::{ContainerKind, ContainerRequest};
-use divvy_placement::{Card, ContainerPlan, Held, Misfit, Plan, PodRequest, takes_whole, verify};
+use divvy_api::pod::peak;
+use divvy_api::{ContainerKind, ContainerRequest, Memory, Share};
+use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Reason, host_memory_left, sharing, verify};
 
 /// A pod and the cards of its containers, by position; of those that it doesn't hold yet, none.
 #[derive(Clone, Copy)]
@@ -26,7 +27,28 @@ impl Holder<'_> {
         self.phases().filter(|phase| phase.contains(&container)).try_for_each(|phase| {
             let beside = phase.into_iter().filter(|other| *other != container);
             self.fits_on(container, &self.with(cards, beside))
-        })
+        })?;
+        self.has_host_memory(container, cards)
+    }
+
+    /// Whether the node has the host memory that is booked for the pod: containers that run one after another share what is
+    /// booked on one card, not on two.
+    fn has_host_memory(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
+        let sharing = sharing(cards, self.preferences);
+        let share_of = |at: usize, card: usize| {
+            let request =
+                self.requests[at].request.filter(|_| self.held.get(at).is_some_and(|held| held.contains(&card)));
+            request.map_or_else(Share::default, |request| request.share_of(cards[card].memory, sharing))
+        };
+        let containers = || self.requests.iter().map(|request| request.kind).enumerate();
+        let peak_on = |card| peak(containers().map(|(at, kind)| (kind, share_of(at, card)))).host;
+        let wanted: Memory = (0..cards.len()).map(peak_on).sum();
+        let free = host_memory_left(cards);
+        let needs_some = self.held[container].iter().any(|card| !share_of(container, *card).host.is_zero());
+        if needs_some && wanted > free {
+            return Err(Misfit::Node { reason: Reason::HostMemory { wanted, free } });
+        }
+        Ok(())
     }
 
     fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
@@ -51,20 +73,14 @@ impl Holder<'_> {
 
     /// The cards as they are with these containers of the pod on them.
     fn with(&self, cards: &[Card], containers: impl Iterator<Item = usize>) -> Vec<Card> {
-        let (mut cards, whole) = (cards.to_vec(), takes_whole(cards, self.preferences));
+        let (mut cards, sharing) = (cards.to_vec(), sharing(cards, self.preferences));
         for container in containers {
             let (request, held) = (self.requests[container].request, self.held.get(container).into_iter().flatten());
             for (request, position) in
                 request.into_iter().flat_map(|request| held.clone().map(move |at| (request, *at)))
             {
                 let Card { memory, held, .. } = &mut cards[position];
-                let share = request.share_of(*memory, whole);
-                *held = Held {
-                    memory: held.memory.saturating_add(share.memory),
-                    cores: held.cores.saturating_add(share.cores),
-                    exclusive: held.exclusive || share.exclusive,
-                    pods: held.pods.saturating_add(1),
-                };
+                *held = held.with(&request.share_of(*memory, sharing));
             }
         }
         cards

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use divvy_api::{GpuRequest, Memory, SlotId, Tier};
+use divvy_api::request::Sharing;
+use divvy_api::{ContainerRequest, GpuRequest, Memory, SlotId, Tier};
 use divvy_placement::Card;
 use tracing::info;
 
@@ -32,7 +33,9 @@ impl Allocator {
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
         let Admission { pod, requests, preferences, .. } = admission;
         let Some(request) = requests[grant.container].request else { return Err(Refusal::Stale) };
-        let parts = self.parts(request, self.takes_whole(preferences), grant.slots)?;
+        let sharing = self.sharing(preferences);
+        self.compare_shares(admission, sharing, grant.container)?;
+        let parts = self.parts(request, sharing, grant.slots)?;
         if !grant.planned {
             self.judge(admission, grant)?;
         }
@@ -48,6 +51,9 @@ impl Allocator {
         let offered = holding.terms_under(self.tier()).tier;
         if let Some(wanted) = preferences.tier.filter(|wanted| *wanted > offered) {
             return Err(Refusal::Tier { wanted, offered });
+        }
+        if offered != Tier::Shim && holding.parts.iter().any(|part| !part.share.host.is_zero()) {
+            return Err(Refusal::Oversubscribe { tier: offered });
         }
         let replaced = self.ledger.allocations().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let answer = self.containers.prepare(&AllocatedContainer::new(pod, name, &holding, self.tier()))?;
@@ -71,8 +77,26 @@ impl Allocator {
             && self.settings.accounting_namespaces.contains(&admission.pod.namespace)
     }
 
-    /// The container's part of each slot's card, or all of it. The cards have to be known and distinct.
-    fn parts(&self, request: GpuRequest, whole: bool, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
+    /// Refuses where another container of the pod holds more or less host memory than it would be given now: placement takes
+    /// what the pod holds from its requests.
+    fn compare_shares(&self, admission: &Admission, sharing: Sharing, container: usize) -> Result<(), Refusal> {
+        let entry = self.ledger.allocations().pod(&admission.pod.uid);
+        let others = admission.requests.iter().enumerate().filter(|(at, _)| *at != container);
+        for (request, ContainerRequest { name, .. }) in others.filter_map(|(_, other)| Some((other.request?, other))) {
+            let parts = entry.and_then(|entry| entry.holding(name)).map_or(&[][..], |holding| &holding.parts);
+            for Part { card, share: held, .. } in parts.iter().filter(|part| !part.share.exclusive) {
+                let Some(known) = self.inventory.cards.iter().find(|known| known.id == *card) else { continue };
+                let now = request.share_of(known.memory, sharing);
+                if now.host != held.host {
+                    return Err(Refusal::Resized { container: name.clone(), card: card.clone(), held: *held, now });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The container's share of each slot's card. The cards have to be known and distinct.
+    fn parts(&self, request: GpuRequest, sharing: Sharing, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
         let memory = |slot: &SlotId| -> Option<Memory> {
             let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
             card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
@@ -87,7 +111,7 @@ impl Allocator {
                 card: slot.card.clone(),
                 slot: Some(slot.number),
                 lost: None,
-                share: request.share_of(memory, whole),
+                share: request.share_of(memory, sharing),
             });
         }
         Ok(parts)

@@ -13,8 +13,9 @@ use divvy_api::request::Defaults;
 use divvy_api::{CardId, Memory, ResourceNames, SlotId};
 
 use super::allocations::{Allocations, Change};
-use super::entry::{Nonce, PodEntry, Terms};
+use super::entry::PodEntry;
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
+use crate::ports::FoundContainer;
 use restore::{Device, Restore};
 
 /// What was observed of the node's pods.
@@ -48,9 +49,10 @@ pub struct RestoreContext<'a> {
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
     /// Whether cards are allocated whole or not at all.
     pub gives_whole: bool,
-    /// The nonce whose directories a container was started with, and how it is enforced, if that can still be found out,
-    /// else a new one.
-    pub found: &'a dyn Fn(&PodRef, &str) -> (Nonce, Terms),
+    /// The scale by which memory is oversubscribed, in percent, where it is.
+    pub memory_scale: Option<u32>,
+    /// What the directories show that a container was started with, if they can still be found, else new ones.
+    pub found: &'a dyn Fn(&PodRef, &str) -> FoundContainer,
 }
 
 /// Result of a reconciliation.

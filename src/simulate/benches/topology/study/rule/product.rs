@@ -25,7 +25,7 @@ pub(crate) fn product(machine: &Machine, name: PolicyName, free: CardSet, wanted
 }
 
 fn card(at: u32, is_free: bool) -> Card {
-    let alone = Held { memory: CARD_MEMORY, cores: Cores::FULL, exclusive: true, pods: 1 };
+    let alone = Held { memory: CARD_MEMORY, cores: Cores::FULL, exclusive: true, pods: 1, ..Held::default() };
     Card {
         id: format!("GPU-{at}").parse().expect("letters, digits and dashes name a card"),
         model: "NVIDIA GPU".into(),
