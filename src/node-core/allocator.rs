@@ -240,8 +240,13 @@ impl Allocator {
         }
     }
 
-    /// How the node oversubscribes memory, less what is held of cards that the inventory doesn't show.
-    fn oversubscription(&self) -> Option<Oversubscription> {
+    /// How the node oversubscribes memory, if it does.
+    pub fn oversubscription(&self) -> Option<Oversubscription> {
+        self.settings.oversubscription
+    }
+
+    /// The same, less what is held of cards that the inventory doesn't show.
+    fn oversubscription_of_shown(&self) -> Option<Oversubscription> {
         let is_shown = |id: &CardId| self.inventory.cards.iter().any(|card| card.id == *id);
         let oversubscription = self.settings.oversubscription?;
         let elsewhere = self.ledger.allocations().host_memory(|card| !is_shown(card));
@@ -335,7 +340,7 @@ impl Allocator {
     /// The node's cards with what every other pod holds.
     fn cards(&self, uid: &str, free_slots: impl Fn(&CardInfo) -> usize) -> Vec<Card> {
         let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
-        let oversubscription = self.oversubscription();
+        let oversubscription = self.oversubscription_of_shown();
         let card = |card: &CardInfo| Card {
             id: card.id.clone(),
             model: card.model.as_str().into(),

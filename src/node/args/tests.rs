@@ -15,6 +15,7 @@ const VALUES: &[(&str, &str)] = &[
     ("memoryUnit", "512"),
     ("numaTopology", "on"),
     ("memoryScale", "1.25"),
+    ("oversubscribeHostMemory", "64Gi"),
     ("coresScale", "0.1"),
     ("defaultMemory", "25%"),
     ("defaultCores", "99"),

@@ -84,6 +84,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// The strongest tier that the configuration allows and the node can serve; an error where it asks for more.
 pub fn select(config: &Config) -> Result<Selection, ConfigError> {
+    config.check_oversubscription()?;
     let accounting = |reason| Selection { tier: Tier::Accounting, reason, library: None };
     let refused = |tier: Tier, why: String| ConfigError::Disagreement(format!("tier {tier} can't be served: {why}"));
     let (library, service) = (Library::read(config), MpsDirectory::new(&config.run_dir).supervisor());
