@@ -80,6 +80,8 @@ fn mem_total(meminfo: &str) -> Option<Memory> {
 
 #[cfg(test)]
 mod tests {
+    use divvy_runtime::settings::KeySet as _;
+
     use super::*;
     use crate::config::Keys;
 

@@ -259,8 +259,8 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     let limits = node.limits("burst", "c0");
     node.lose_journal();
     let found = node.containers.find("uid-burst", "c0").expect("its directories");
-    assert!(limits.to_str().expect("text").contains(&found.0.to_string()));
-    assert_eq!(found.1, Terms { tier: Tier::Shim, compute: Compute::Burst, priority: Some(Priority::Low) });
+    assert!(limits.to_str().expect("text").contains(&found.nonce.to_string()));
+    assert_eq!(found.terms, Terms { tier: Tier::Shim, compute: Compute::Burst, priority: Some(Priority::Low) });
 }
 
 #[test]
