@@ -17,7 +17,7 @@ use crate::fixture::{container, cut};
 
 const NODES: [&str; 2] = ["n1", "n2"];
 const OVERSUBSCRIPTION: Oversubscription =
-    Oversubscription { memory_scale: 150, host_memory: divvy_api::Memory::mib(20 << 10) };
+    Oversubscription { memory_scale: 150, host_memory: Memory::mib(20 << 10) };
 
 /// The cluster as it is, of which the index hears late.
 struct Truth {
@@ -86,7 +86,7 @@ impl Life {
     }
 
     /// What it holds of a card at its peak.
-    fn share(&self, card: usize, memory: divvy_api::Memory) -> Option<Share> {
+    fn share(&self, card: usize, memory: Memory) -> Option<Share> {
         let shares = self.demand.containers.iter().zip(&self.settled).filter(|(_, cards)| cards.contains(&card));
         let sharing = self.sharing();
         let shares =
@@ -287,7 +287,7 @@ impl Truth {
                 prop_assert!(!card.held.exclusive || card.held.pods == 1, "{card:?}");
             }
             let host = |card: &Card| card.held.host;
-            let host: divvy_api::Memory = Self::cards(&pods, node, "").iter().map(host).sum();
+            let host: Memory = Self::cards(&pods, node, "").iter().map(host).sum();
             prop_assert!(host <= OVERSUBSCRIPTION.host_memory, "{host} of host memory on {node}");
         }
         Ok(())
