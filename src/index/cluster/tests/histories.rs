@@ -16,8 +16,7 @@ use super::*;
 use crate::fixture::{container, cut};
 
 const NODES: [&str; 2] = ["n1", "n2"];
-const OVERSUBSCRIPTION: Oversubscription =
-    Oversubscription { memory_scale: 150, host_memory: Memory::mib(20 << 10) };
+const OVERSUBSCRIPTION: Oversubscription = Oversubscription { memory_scale: 150, host_memory: Memory::mib(20 << 10) };
 
 /// The cluster as it is, of which the index hears late.
 struct Truth {
