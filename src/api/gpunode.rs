@@ -58,7 +58,7 @@ pub struct GpuNodeStatus {
     /// Part of each GPU that can be allocated, in percent of what it has.
     #[serde(default)]
     pub scales: Scales,
-    /// How much more memory than the GPUs have pods are promised that ask for it, where the node oversubscribes memory.
+    /// Oversubscription of the GPUs' memory, where the node is configured for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oversubscription: Option<Oversubscription>,
     /// Revision of the ledger that this status shows; grows with every change of a share.
@@ -76,7 +76,7 @@ pub struct GpuNodeStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Oversubscription {
-    /// Memory that these pods are promised, in percent of the GPU memory that is booked for them; above 100.
+    /// Memory that these pods may allocate, in percent of the GPU memory that is booked for them; above 100.
     pub memory_scale: u32,
     /// Host memory that is booked for the rest, at most, over all shares of the node. In MiB.
     #[serde(rename = "hostMemoryMi")]

@@ -106,8 +106,8 @@ pub struct Totals {
     pub cores: u64,
 }
 
-/// Part of an oversubscribed share's memory that isn't booked of its card, which is rounded up: it never takes less of the card
-/// than what it is promised divided by the scale. At least 1 MiB: such a share is known by this part.
+/// Part of an oversubscribed share's memory that isn't booked of its card: what the memory divided by the scale, rounded up,
+/// leaves of it. At least 1 MiB: such a share is known by this part.
 fn host_part(memory: Memory, percent: u32) -> Memory {
     let mib = memory.as_mib();
     let on_card = (u128::from(mib) * 100).div_ceil(u128::from(percent.max(1)));
@@ -179,7 +179,7 @@ impl GpuRequest {
         Share { memory: self.memory.of(memory), host: Memory::ZERO, cores: self.cores, exclusive }
     }
 
-    /// The same where shares are made in another way. A whole card has no part in host memory.
+    /// The share where requests become shares in this way. A whole card has no part in host memory.
     #[inline]
     pub fn share_of(&self, memory: Memory, sharing: Sharing) -> Share {
         match sharing {

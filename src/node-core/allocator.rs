@@ -76,7 +76,7 @@ pub struct AllocationSettings {
     pub slots_per_card: u32,
     /// Allocatable memory, in percent of what a card has: 100 at most.
     pub memory_scale: u32,
-    /// How much more memory than the cards have pods are promised that ask for it; only on a node of tier `shim`.
+    /// How memory is oversubscribed for pods that ask for it; only on a node of tier `shim`.
     pub oversubscription: Option<Oversubscription>,
     /// Allocatable compute, in percent of what a card has.
     pub cores_scale: u32,
@@ -245,7 +245,7 @@ impl Allocator {
         self.settings.oversubscription
     }
 
-    /// The same, less what is held of cards that the inventory doesn't show.
+    /// How the cards of the inventory may be oversubscribed: the host memory behind others is taken.
     fn oversubscription_of_shown(&self) -> Option<Oversubscription> {
         let is_shown = |id: &CardId| self.inventory.cards.iter().any(|card| card.id == *id);
         let oversubscription = self.settings.oversubscription?;

@@ -13,8 +13,9 @@ use crate::ledger::Allocations;
 /// healthy GPUs.
 ///
 /// A share in one form reduces what is free, and so what is allocatable in the other forms: they can't add up to more
-/// than the GPU. A GPU with oversubscribed memory counts as much as pods can still be promised of it. Allocated amounts are always included, also those of unhealthy GPUs: a kubelet that restarts admits
-/// its running pods against these amounts again.
+/// than the GPU. Of a GPU with oversubscribed memory as much is free as such pods can still request. Allocated amounts are
+/// always included, also those of unhealthy GPUs: a kubelet that restarts admits its running pods against these amounts
+/// again.
 pub fn allocatable<'n>(
     allocations: &Allocations,
     inventory: &Inventory,
@@ -25,9 +26,11 @@ pub fn allocatable<'n>(
         peak(entry.containers.iter().map(|container| (container.request.kind, container.request.counted)))
     });
     let healthy = inventory.cards.iter().filter(|card| card.health == CardHealth::Healthy);
-    let mut promises = oversubscription.map(|of| Promises::new(allocations, of));
-    let free = healthy.map(|card| match &mut promises {
-        Some(promises) if !allocations.held(&card.id, None).host.is_zero() => promises.free(allocations, card, scales),
+    let mut oversubscribed = oversubscription.map(|of| Oversubscribed::new(allocations, of));
+    let free = healthy.map(|card| match &mut oversubscribed {
+        Some(oversubscribed) if !allocations.held(&card.id, None).host.is_zero() => {
+            oversubscribed.free(allocations, card, scales)
+        }
         _ => free(allocations, card, scales),
     });
     let amounts = held.chain(free).fold(Totals::default(), Totals::plus);
@@ -50,16 +53,16 @@ pub fn free(allocations: &Allocations, card: &CardInfo, scales: Scales) -> Total
     Totals { memory: memory.as_mib(), percent, cores: cores.units().into(), count: 0 }
 }
 
-/// Memory that pods can still be promised beyond what is free of the GPUs.
-struct Promises {
+/// Memory that pods can still be allocated beyond what is free of the GPUs.
+struct Oversubscribed {
     /// In percent.
     memory_scale: u32,
     host_memory_left: Memory,
 }
 
-// === impl Promises ===
+// === impl Oversubscribed ===
 
-impl Promises {
+impl Oversubscribed {
     fn new(allocations: &Allocations, oversubscription: Oversubscription) -> Self {
         let Oversubscription { memory_scale, host_memory } = oversubscription;
         Self { memory_scale, host_memory_left: host_memory.saturating_sub(allocations.host_memory(|_| true)) }

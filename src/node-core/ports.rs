@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use divvy_api::{CardId, Share, Tier};
 
+use crate::ledger::reconcile::FoundContainer;
 use crate::ledger::{Holding, Nonce, Terms};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 
@@ -142,30 +143,12 @@ pub struct AllocatedContainer<'a> {
     pub terms: Terms,
 }
 
-impl FoundContainer {
-    /// A container of which nothing was found.
-    pub fn unknown() -> Self {
-        Self { nonce: Nonce::random(), terms: Terms::default(), shares: Vec::new() }
-    }
-}
-
 impl<'a> AllocatedContainer<'a> {
     /// A holding on a node that serves this tier.
     pub fn new(pod: &'a PodRef, name: &'a str, holding: &Holding, served: Tier) -> Self {
         let shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         Self { pod, name, nonce: holding.nonce, shares, terms: holding.terms_under(served) }
     }
-}
-
-/// A container as its directories show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundContainer {
-    /// Name of the directories.
-    pub nonce: Nonce,
-    /// How its shares are enforced.
-    pub terms: Terms,
-    /// Its shares by the limits.
-    pub shares: Vec<(CardId, Share)>,
 }
 
 /// What the runtime adds to a container: the answer to `Allocate`.

@@ -63,9 +63,9 @@ divvy_runtime::keys! {
     memory_unit: Within<16, 16384> = Within::new(256),
     /// Whether devices carry their GPU's NUMA node for the kubelet's topology manager: on or off
     numa_topology: Switch = Switch::default(),
-    /// Allocatable memory as a multiple of a GPU's: 0.1 to 10; above 1 for pods with annotation oversubscribe: true alone, together with oversubscribe-host-memory
+    /// Allocatable memory as a multiple of a GPU's: 0.1 to 10; above 1 only for pods with the annotation oversubscribe: true, and with oversubscribe-host-memory
     memory_scale: Scale = Scale::ONE,
-    /// Host memory for what pods with oversubscribed memory are promised beyond the GPUs', such as 64Gi; 0: memory isn't oversubscribed
+    /// Host memory that is allocated to pods in place of the GPUs' where memory-scale is above 1, such as 64Gi; 0: none
     oversubscribe_host_memory: HostMemory = HostMemory::NONE,
     /// Allocatable compute as a multiple of a GPU's: 0.1 to 10
     cores_scale: Scale = Scale::ONE,

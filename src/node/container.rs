@@ -28,10 +28,9 @@ use divvy_api::{CardId, Share, Tier};
 
 use crate::config::{Config, DeviceListStrategy, Strategy};
 use divvy_node_core::inventory::CardInfo;
+use divvy_node_core::ledger::reconcile::FoundContainer;
 use divvy_node_core::ledger::{Nonce, Terms};
-use divvy_node_core::ports::{
-    AllocatedContainer, ContainerResponse, ContainerSetup, FoundContainer, Mount, SetupError,
-};
+use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, Mount, SetupError};
 
 use self::isolation::Isolation;
 pub use directories::{Container, LIMITS_FILE};

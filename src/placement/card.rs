@@ -31,8 +31,8 @@ pub struct Card {
     pub held: Held,
     /// Whether it is allocated whole or not at all; then so are all cards of its node.
     pub undivided: bool,
-    /// How much more memory than it has pods may be promised of it that ask for that; the same for all cards of its node. The
-    /// host memory is all of the node's, whatever is held of it.
+    /// How its memory is oversubscribed for pods that ask for it; the same for all cards of its node. The host memory is all
+    /// of the node's, whatever is held of it.
     pub oversubscription: Option<Oversubscription>,
     /// Measured utilisation beyond what is allocated of it, in percent; 0 where that isn't known or doesn't count. Ranks
     /// cards, and makes none unschedulable.
@@ -91,7 +91,7 @@ pub enum Reason {
     /// Other pods hold shares whose memory isn't all on the card, and these need no more than the card has.
     #[error("has pods with oversubscribed memory")]
     Oversubscribed,
-    /// Oversubscribed memory is requested, and other pods were promised that theirs is all on the card.
+    /// Oversubscribed memory is requested, and other pods hold memory that is all on the card.
     #[error("has pods without oversubscribed memory")]
     NotOversubscribed,
     /// `divvy.dev/oversubscribe`, and the node's memory isn't to be oversubscribed.

@@ -24,7 +24,7 @@ pub(crate) struct Load {
 /// Sidecars and app containers on a card, at their most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Alive {
-    /// Of the card.
+    /// Memory of the card.
     memory: Memory,
     host: Memory,
     cores: Cores,
@@ -118,7 +118,7 @@ impl Load {
         if alive.any && (alive.exclusive || share.exclusive) {
             return Err(Reason::OwnPod);
         }
-        // Memory that a pod was promised on the card isn't for others to oversubscribe.
+        // Memory that pods hold on the card isn't for others to oversubscribe.
         match (share.host.is_zero(), held.host.is_zero()) {
             (true, false) => return Err(Reason::Oversubscribed),
             (false, true) if held.pods > 0 => return Err(Reason::NotOversubscribed),

@@ -112,14 +112,14 @@ impl<'a> Problem<'a> {
         Ok(request.share_of(memory, self.sharing))
     }
 
-    /// Why a pod with these shares, one a card, doesn't fit on the node, if the cards suffice. Each counts in full, though
+    /// Why a pod with these shares, one a card, doesn't fit on the node if the cards suffice. Each counts in full, though
     /// not all of the kubelet's draws may come together.
     pub(crate) fn lacks_host_memory(&self, shares: impl Iterator<Item = Share>) -> Option<Reason> {
         let wanted: Memory = shares.map(|share| share.host).sum();
         (wanted > self.host_memory).then_some(Reason::HostMemory { wanted, free: self.host_memory })
     }
 
-    /// The same with the cards that these steps choose, and as many more like `card` as `step` is to have.
+    /// Reason of a step that is to have as many cards like this one, beside those that the steps choose already.
     pub(crate) fn lacks_host_memory_for(&self, step: usize, card: usize, chosen_by: &[Vec<usize>]) -> Option<Reason> {
         let share = self.share(card, step).ok().filter(|share| !share.host.is_zero())?;
         let chosen = (0..self.cards.len()).filter_map(|card| self.fit(card, &chosen_by[card]).ok());

@@ -276,7 +276,7 @@ fn infeasible_pods_are_judged_against_empty_nodes() {
     insta::assert_snapshot!(told.join("\n"));
 }
 
-/// A node with GPUs of 40 GiB that promises 1.5 times their memory to pods that ask, with so much host memory.
+/// A node with GPUs of 40 GiB whose memory is oversubscribed by 1.5, with so much host memory.
 fn oversubscribing(name: &str, cards: usize, host_gib: u64) -> GpuNode {
     let mut node = node(name, cards);
     status(&mut node).tier = Tier::Shim;
@@ -291,7 +291,7 @@ fn asking(name: &str, gib: u64) -> PodView {
 }
 
 #[test]
-fn oversubscribed_memory_is_filtered_with_reasons_and_reserved_once() {
+fn oversubscribed_memory_is_filtered_with_reasons() {
     let (both, plain, now) = (oversubscribing("both", 2, 25), node("plain", 1), Instant::now());
     let index = index(&[&both, &plain]);
     let why_not = |index: &Index, pod: &PodView, name: &str| {
@@ -343,7 +343,7 @@ fn oversubscribed_memory_is_filtered_with_reasons_and_reserved_once() {
 }
 
 #[test]
-fn host_memory_behind_a_gpu_that_is_gone_is_not_promised_again() {
+fn host_memory_behind_a_gpu_that_is_gone_stays_reserved() {
     let mut node = oversubscribing("n1", 1, 10);
     let mut elsewhere = share(&node, "a", 0, 30, 0);
     (elsewhere.card, elsewhere.share.host) = ("GPU-gone".parse().expect("a UUID"), Memory::mib(8 << 10));

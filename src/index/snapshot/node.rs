@@ -97,7 +97,7 @@ impl Node {
         tier.or_else(|| self.host_memory_refusal().filter(|_| demand.preferences.oversubscribe))
     }
 
-    /// Why the node promises nobody more memory than its cards have, if so.
+    /// Why the node oversubscribes memory for nobody, if so.
     fn host_memory_refusal(&self) -> Option<Arc<str>> {
         match self.cards.first().map(|card| card.oversubscription) {
             _ if self.tier != Tier::Shim => Some(

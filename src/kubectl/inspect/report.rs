@@ -47,7 +47,7 @@ pub struct NodeReport {
     /// How shares are enforced; absent if the daemon hasn't said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// How much more memory than the GPUs have pods are promised that ask for it, where the node oversubscribes memory.
+    /// Oversubscription of the GPUs' memory, where the node is configured for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oversubscription: Option<OversubscriptionReport>,
     /// Revision of the ledger that this shows.
@@ -67,7 +67,7 @@ pub struct NodeReport {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OversubscriptionReport {
-    /// Memory that pods are promised, in percent of the GPU memory that is booked for them.
+    /// Memory that pods may allocate, in percent of the GPU memory that is booked for them.
     pub memory_scale: u32,
     /// Host memory that is booked for the rest, in MiB.
     pub host_memory_mi: Amount,

@@ -8,10 +8,10 @@ use divvy_api::limits::asks_for_cards;
 use tracing::warn;
 
 use super::{Allocator, Refusal};
-use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
+use crate::ledger::reconcile::{FoundContainer, Observed, Reconciled, RestoreContext, reconcile};
 use crate::ledger::{Change, Nonce, PodEntry};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
-use crate::ports::{FoundContainer, NodeRecords};
+use crate::ports::NodeRecords;
 
 /// A pod list that was requested.
 #[derive(Clone, Copy, Debug)]

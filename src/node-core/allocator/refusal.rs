@@ -82,7 +82,7 @@ pub enum Refusal {
         /// What the node has.
         tier: Tier,
     },
-    /// The node promises no more memory than its cards have.
+    /// The node allocates no more memory than its cards have.
     #[error(
         "annotation divvy.dev/oversubscribe: refused, because this node doesn't oversubscribe memory: remove the \
          annotation, or set memoryScale and oversubscribeHostMemory of divvy-node"

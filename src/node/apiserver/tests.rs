@@ -124,7 +124,7 @@ fn scales_multiply_free_amounts() {
 }
 
 #[test]
-fn oversubscribed_gpu_counts_what_can_still_be_promised_of_it() {
+fn oversubscribed_gpu_counts_what_can_still_be_requested() {
     let request = request(mib(30_000), 0);
     let allocations = held_by(&[(0, request, request.totals())], Sharing::Oversubscribed(150));
     let amounts = |host_mib| {

@@ -13,7 +13,7 @@ const MEMINFO: &str = "/proc/meminfo";
 // === impl Config ===
 
 impl Config {
-    /// Parts of each GPU that can be allocated. More memory than a GPU's is promised by [`Self::oversubscription`] alone.
+    /// Parts of each GPU that can be allocated. More memory than a GPU's is allocated by [`Self::oversubscription`] alone.
     pub fn scales(&self) -> Scales {
         Scales { memory: self.memory_scale.percent().min(100), cores: self.cores_scale.percent() }
     }

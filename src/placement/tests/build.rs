@@ -56,7 +56,7 @@ pub(crate) fn held_with_host(mib: u64, host: u64) -> Held {
     Held { host: Memory::mib(host), ..held(mib, 0) }
 }
 
-/// The cards, on a node that promises twice their memory to pods that ask for it, with so much host memory.
+/// The cards, on a node that oversubscribes their memory by 2, with so much host memory.
 pub(crate) fn twice(cards: Vec<Card>, host_gib: u64) -> Vec<Card> {
     let oversubscription = Some(Oversubscription { memory_scale: 200, host_memory: Memory::mib(host_gib << 10) });
     cards.into_iter().map(|card| Card { oversubscription, ..card }).collect()

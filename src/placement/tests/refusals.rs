@@ -108,7 +108,7 @@ fn refusal_tells_oversubscribed_cards_from_others() {
     assert_eq!(
         refused(&cards, 81, asking),
         format!("{} (3 too small, largest 80Gi)", request(81)),
-        "whatever is promised"
+        "whatever the scale is"
     );
     assert_eq!(
         refused(&super::build::cards(1), 1, asking),

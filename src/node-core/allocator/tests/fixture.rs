@@ -13,9 +13,10 @@ use divvy_placement::{Link, Links, Policy};
 
 use crate::allocator::{AllocationSettings, Allocator, Choice, Refusal};
 use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
+use crate::ledger::reconcile::FoundContainer;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use crate::pod::{ContainerState, Phase, Pod, PodList};
-use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, FoundContainer, SetupError};
+use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, SetupError};
 
 /// MiB of each card.
 const MEMORY: u64 = 1000;

@@ -112,7 +112,7 @@ fn host_memory_on_a_gpu_that_is_gone_stays_booked() {
 }
 
 #[test]
-fn slots_that_the_kubelet_chose_itself_are_held_to_the_host_memory() {
+fn slots_chosen_by_the_kubelet_stay_within_the_host_memory() {
     let mut node = oversubscribing(2, 150, 150);
     let limits: &[(&str, &str)] = &[("gpu", "1"), ("gpumem", "300")];
     let mut both = annotated(pod("a", &[limits, limits]), key::OVERSUBSCRIBE, "true");

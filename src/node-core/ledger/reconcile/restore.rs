@@ -10,10 +10,9 @@ use divvy_api::names::annotation::REQUEST;
 use divvy_api::request::Sharing;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, Share, SlotId, Tier};
 
-use super::RestoreContext;
+use super::{FoundContainer, RestoreContext};
 use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry};
 use crate::pod::{Pod, PodRef};
-use crate::ports::FoundContainer;
 
 /// A device ID of the kubelet's records.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

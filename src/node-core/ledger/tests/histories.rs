@@ -10,10 +10,9 @@ use proptest::prelude::*;
 
 use super::model::{MEMORY, Model, SCALE, pod_ref, pod_shape, view};
 use super::{file, release, reopen};
-use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
+use crate::ledger::reconcile::{FoundContainer, Observed, Reconciled, RestoreContext, reconcile};
 use crate::ledger::{Ledger, Part, PodEntry, Rewrite, Rewritten};
 use crate::pod::{DeviceRecord, Pod, PodRef};
-use crate::ports::FoundContainer;
 
 #[derive(Clone, Debug)]
 enum Step {

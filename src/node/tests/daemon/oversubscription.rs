@@ -1,4 +1,4 @@
-//! Oversubscribed memory: two keys, pods that ask for it, and what everybody reads of it.
+//! Oversubscribed memory: two keys, pods that ask for it, and what is reported of it.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn asking(mib: u64) -> Workload {
     part(&mib.to_string()).annotation("divvy.dev/oversubscribe", "true")
 }
 
-/// A node that promises 1.1 times its GPUs' memory, with 2000 MiB of the host's.
+/// A node that oversubscribes its GPUs' memory by a scale of 1.1, with 2000 MiB of the host's.
 async fn oversubscribing(mut bench: Bench) -> Bench {
     fs::write(bench.path("libdivvy.so"), b"\x7fELF").unwrap();
     for (key, value) in [("tier", "shim"), ("memoryScale", "1.1"), ("oversubscribeHostMemory", "2000Mi")] {
@@ -45,7 +45,7 @@ async fn gauge(bench: &Bench, name: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn oversubscribing_pods_share_a_gpu_and_the_host_memory_over_restarts() {
+async fn oversubscribed_gpu_and_host_memory_survive_restarts() {
     let mut bench = oversubscribing(Bench::stopped(json!({})).await).await;
     let [a, b] = [bench.run(asking(ASKED)).await, bench.run(asking(ASKED)).await];
     let given = [bench.given(&a), bench.given(&b)];
@@ -96,7 +96,7 @@ async fn host_memory_is_published_beside_the_gpus() {
     assert_eq!((told.scales.memory, &*told.summary.memory), (100, "0Mi/32Gi"), "ordinary pods get no more than that");
     bench.until_offered([2 * MEMORY, 200, 200]).await;
     let uid = bench.run(asking(ASKED)).await;
-    // Half of the GPU is left, of which 1.1 times as much can be promised.
+    // Half of the GPU is left, on which 1.1 times as much fits.
     bench.until_offered([ASKED + ASKED + MEMORY, 54 + 100, 200]).await;
     let told = bench.until_told("the share", |status| status.shares.len() == 1).await;
     let share: Value = json!(told.shares[0]);

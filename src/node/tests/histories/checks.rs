@@ -52,7 +52,7 @@ impl Node {
             let oversubscribed = held.iter().filter(|(_, share)| !share.host.is_zero()).count();
             prop_assert!(oversubscribed == 0 || oversubscribed == held.len(), "{}: mixed: {:?}", card.id, held);
             if oversubscribed > 1 && held.iter().map(|(_, share)| share.memory).sum::<Memory>() > card.memory {
-                seen("more promised than the card has");
+                seen("more requested than the card has");
             }
         }
         Ok(())

@@ -162,7 +162,7 @@ fn no_history_overcommits_a_gpu_or_loses_a_share() {
         "started",
         "allocated unlisted",
         "allocated behind a rejected pod",
-        "more promised than the card has",
+        "more requested than the card has",
     ];
     for what in all {
         assert!(seen.contains_key(what), "{what}: never seen in {seen:?}");
