@@ -47,11 +47,11 @@ fn host_memory_suffices(cards: &[Card], pod: &PodRequest<'_>, plays: &[Play]) ->
 
 /// What the first containers need at once of the host's memory for what they hold of a card, in MiB.
 fn host_peak(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play, upto: usize) -> u64 {
-    let holders = play.holders(pod, position).filter(|(at, _)| *at < upto).collect();
+    let holders: Vec<_> = play.holders(pod, position).filter(|(at, _)| *at < upto).collect();
     let sum = |alive: Vec<(usize, &ContainerRequest)>| {
         alive.into_iter().map(|(_, container)| share(card, pod, container).host.as_mib()).sum()
     };
-    phases(holders).into_iter().map(sum).max().unwrap_or(0)
+    phases(&holders).into_iter().map(sum).max().unwrap_or(0)
 }
 
 /// Whether any plan does, by trying all.
@@ -225,7 +225,7 @@ fn share(card: &Card, pod: &PodRequest<'_>, container: &ContainerRequest) -> Sha
 }
 
 /// Containers that are alive at the same time.
-fn phases(holders: Vec<(usize, &ContainerRequest)>) -> Vec<Vec<(usize, &ContainerRequest)>> {
+fn phases<'a>(holders: &[(usize, &'a ContainerRequest)]) -> Vec<Vec<(usize, &'a ContainerRequest)>> {
     let beside = |init: usize| {
         let sidecar =
             |(at, container): &&(usize, &ContainerRequest)| *at < init && container.kind == ContainerKind::Sidecar;
@@ -261,7 +261,7 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
         && !card.held.exclusive
         && (!alone || card.held.pods == 0)
         && !play.holders(pod, position).any(mixes)
-        && phases(holders).iter().all(phase_fits)
+        && phases(&holders).iter().all(phase_fits)
 }
 
 fn amounts_fit(card: &Card, alive: &[Share]) -> bool {
