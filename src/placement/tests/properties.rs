@@ -82,7 +82,7 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
         .prop_map(|(kinds, cards)| cards.into_iter().map(|kind| kinds[kind / 2].clone()).collect());
     let are_instances = prop::collection::vec(prop::bool::weighted(0.4), 5);
     let undivided = prop::bool::weighted(0.15);
-    let oversubscription = (select(vec![101u32, 150, 200, 330]), 0u64..60)
+    let oversubscription = (select(vec![101u32, 150, 200, 330]), prop_oneof![0u64..12, 0u64..60])
         .prop_map(|(memory_scale, mib)| Oversubscription { memory_scale, host_memory: Memory::mib(mib) });
     let oversubscription = prop::option::of(oversubscription);
     (prop_oneof![different, few_kinds], are_instances, undivided, oversubscription).prop_map(
