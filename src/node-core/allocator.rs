@@ -34,7 +34,7 @@ use divvy_api::{CardId, ContainerRequest, Cores, ResourceName, ResourceNames, Sl
 use divvy_placement::{Card, Policy};
 use tracing::warn;
 
-use self::admission::Admission;
+use self::admission::{Admission, Allocated};
 pub use self::contenders::Call;
 use self::grant::Grant;
 pub use self::reconcile::ListRequest;
@@ -365,17 +365,21 @@ impl Allocator {
         (self.settings.slots_per_card as usize).saturating_sub(held.len())
     }
 
-    /// Positions of the cards that the first `count` containers hold.
-    fn allocated_cards(&self, uid: &str, count: usize) -> Vec<Vec<usize>> {
+    /// What the first `count` containers hold of cards that the inventory shows.
+    fn allocated(&self, uid: &str, count: usize) -> Allocated {
         let entry = self.ledger.allocations().pod(uid);
-        let Some(admission) = &self.admission else { return Vec::new() };
-        let held_by = |request: &ContainerRequest| {
-            let holding = entry.and_then(|entry| entry.holding(&request.name));
-            let parts = holding.map_or(&[][..], |holding| &holding.parts);
-            let position = |part: &Part| self.inventory.cards.iter().position(|card| card.id == part.card);
-            parts.iter().filter_map(position).collect()
+        let Some(admission) = &self.admission else { return Allocated::default() };
+        let held_by = |ContainerRequest { name, request, .. }: &ContainerRequest| {
+            let parts = entry.and_then(|entry| entry.holding(name)).map_or(&[][..], |holding| &holding.parts);
+            let held = |part: &Part| {
+                let at = self.inventory.cards.iter().position(|card| card.id == part.card)?;
+                let asked = request.map(|request| request.share_on(self.inventory.cards[at].memory));
+                Some((at, asked.filter(|_| part.is_of_unknown_size()).unwrap_or(part.share)))
+            };
+            parts.iter().filter_map(held).unzip()
         };
-        admission.requests[..count].iter().map(held_by).collect()
+        let (cards, shares) = admission.requests[..count].iter().map(held_by).unzip();
+        Allocated { cards, shares }
     }
 
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {

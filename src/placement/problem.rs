@@ -59,13 +59,10 @@ impl<'a> Problem<'a> {
         let mut sites: Vec<Site> =
             cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
         let sharing = sharing(cards, pod.preferences);
-        for (container, request, held) in reuse::allocated(pod) {
+        for (at, request, held) in reuse::allocated(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {
-                sites[card].allocated.allocate(
-                    &cards[card],
-                    container.kind,
-                    request.share_of(cards[card].memory, sharing),
-                );
+                let share = pod.share(at, card).unwrap_or_else(|| request.share_of(cards[card].memory, sharing));
+                sites[card].allocated.allocate(&cards[card], pod.containers[at].kind, share);
             }
         }
         let held: Memory = sites.iter().map(|site| site.allocated.peak.host).sum();

@@ -3,7 +3,7 @@
 use divvy_api::annotation::{self, Planned, Preferences, RequestAnnotation};
 use divvy_api::limits::pod_requests;
 use divvy_api::names::annotation::{PLANNED, REQUEST};
-use divvy_api::{CardId, ContainerRequest, Tier};
+use divvy_api::{CardId, ContainerRequest, Share, Tier};
 use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
 use tracing::{info, warn};
 
@@ -23,6 +23,15 @@ pub(super) struct Admission {
     /// there is a plan.
     chosen: Vec<Vec<CardId>>,
     pub(super) proposed: Option<Proposal>,
+}
+
+/// What the first containers of a pod hold.
+#[derive(Debug, Default)]
+pub(super) struct Allocated {
+    /// Positions of cards, by container.
+    pub(super) cards: Vec<Vec<usize>>,
+    /// Shares of these cards, in the same order.
+    pub(super) shares: Vec<Vec<Share>>,
 }
 
 // === impl Admission ===
@@ -53,18 +62,20 @@ impl Admission {
         Ok(Self { pod: pod.reference(), requests, preferences, chosen, proposed: None })
     }
 
-    /// The plan that was made before if it still fits, else a new one. `allocated`: cards that the first containers hold.
+    /// The plan that was made before if it still fits, else a new one. `allocated`: what the first containers hold.
     pub(super) fn plan(
         &self,
         cards: &[Card],
-        allocated: &[Vec<usize>],
+        allocated: &Allocated,
         inventory: &Inventory,
         settings: &AllocationSettings,
     ) -> Result<Plan, Refusal> {
-        let request = PodRequest { containers: &self.requests, allocated, preferences: &self.preferences };
+        let Allocated { cards: held, shares } = allocated;
+        let request =
+            PodRequest { containers: &self.requests, allocated: held, shares, preferences: &self.preferences };
         let anew = |misfit: &Misfit| info!(pod = %self.pod, %misfit, "planned GPUs don't fit any more: planning again");
         let fits = |made: &Plan| verify(cards, &request, made).inspect_err(anew).is_ok();
-        if let Some(made) = self.made(cards, allocated).filter(fits) {
+        if let Some(made) = self.made(cards, held).filter(fits) {
             return Ok(made);
         }
         let name = self.preferences.card_policy.unwrap_or(settings.policy.name);

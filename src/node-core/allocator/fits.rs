@@ -9,13 +9,15 @@ use std::slice;
 use divvy_api::annotation::Preferences;
 use divvy_api::pod::peak;
 use divvy_api::{ContainerKind, ContainerRequest, Memory, Share};
-use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Reason, host_memory_left, sharing, verify};
+use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Reason, host_memory_left, verify};
 
-/// A pod and the cards of its containers, by position; of those that it doesn't hold yet, none.
+use super::admission::Allocated;
+
+/// A pod and what its containers hold; those that have yet to come hold nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Holder<'a> {
     pub(super) requests: &'a [ContainerRequest],
-    pub(super) held: &'a [Vec<usize>],
+    pub(super) held: &'a Allocated,
     pub(super) preferences: &'a Preferences,
 }
 
@@ -34,28 +36,37 @@ impl Holder<'_> {
     /// Whether the node has the host memory that is booked for the pod: containers that run one after another share what is
     /// booked on one card, not on two.
     fn has_host_memory(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
-        let sharing = sharing(cards, self.preferences);
-        let share_of = |at: usize, card: usize| {
-            let request =
-                self.requests[at].request.filter(|_| self.held.get(at).is_some_and(|held| held.contains(&card)));
-            request.map_or_else(Share::default, |request| request.share_of(cards[card].memory, sharing))
-        };
-        let containers = || self.requests.iter().map(|request| request.kind).enumerate();
-        let peak_on = |card| peak(containers().map(|(at, kind)| (kind, share_of(at, card)))).host;
-        let wanted: Memory = (0..cards.len()).map(peak_on).sum();
-        let free = host_memory_left(cards);
-        let needs_some = self.held[container].iter().any(|card| !share_of(container, *card).host.is_zero());
-        if needs_some && wanted > free {
-            return Err(Misfit::Node { reason: Reason::HostMemory { wanted, free } });
+        let Allocated { shares, .. } = self.held;
+        if shares[container].iter().all(|share| share.host.is_zero()) {
+            return Ok(());
         }
-        Ok(())
+        let steps =
+            |card| self.requests.iter().enumerate().map(move |(at, request)| (request.kind, self.share(at, card)));
+        let wanted: Memory = (0..cards.len()).map(|card| peak(steps(card)).host).sum();
+        let free = host_memory_left(cards);
+        if wanted > free { Err(Misfit::Node { reason: Reason::HostMemory { wanted, free } }) } else { Ok(()) }
+    }
+
+    /// Share that a container holds of a card; nothing if it holds none.
+    fn share(&self, container: usize, card: usize) -> Share {
+        self.shares(container).find(|(held, _)| *held == card).map(|(_, share)| share).unwrap_or_default()
+    }
+
+    fn shares(&self, container: usize) -> impl Iterator<Item = (usize, Share)> {
+        let Allocated { cards, shares } = self.held;
+        let held = cards.get(container).into_iter().flatten().zip(shares.get(container).into_iter().flatten());
+        held.map(|(card, share)| (*card, *share))
     }
 
     fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
         let request = ContainerRequest { kind: ContainerKind::App, ..self.requests[container].clone() };
-        let request =
-            PodRequest { containers: slice::from_ref(&request), allocated: &[], preferences: self.preferences };
-        let chosen = ContainerPlan { chosen: self.held[container].clone(), ..ContainerPlan::default() };
+        let request = PodRequest {
+            containers: slice::from_ref(&request),
+            allocated: &[],
+            shares: &[],
+            preferences: self.preferences,
+        };
+        let chosen = ContainerPlan { chosen: self.held.cards[container].clone(), ..ContainerPlan::default() };
         verify(cards, &request, &Plan { containers: vec![chosen] })
     }
 
@@ -73,15 +84,10 @@ impl Holder<'_> {
 
     /// The cards as they are with these containers of the pod on them.
     fn with(&self, cards: &[Card], containers: impl Iterator<Item = usize>) -> Vec<Card> {
-        let (mut cards, sharing) = (cards.to_vec(), sharing(cards, self.preferences));
-        for container in containers {
-            let (request, held) = (self.requests[container].request, self.held.get(container).into_iter().flatten());
-            for (request, position) in
-                request.into_iter().flat_map(|request| held.clone().map(move |at| (request, *at)))
-            {
-                let Card { memory, held, .. } = &mut cards[position];
-                *held = held.with(&request.share_of(*memory, sharing));
-            }
+        let mut cards = cards.to_vec();
+        for (position, share) in containers.flat_map(|container| self.shares(container)) {
+            let held = &mut cards[position].held;
+            *held = held.with(&share);
         }
         cards
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use divvy_api::request::Sharing;
-use divvy_api::{ContainerRequest, GpuRequest, Memory, SlotId, Tier};
+use divvy_api::{GpuRequest, Memory, Share, SlotId, Tier};
 use divvy_placement::Card;
 use tracing::info;
 
@@ -34,13 +34,12 @@ impl Allocator {
         let Admission { pod, requests, preferences, .. } = admission;
         let Some(request) = requests[grant.container].request else { return Err(Refusal::Stale) };
         let sharing = self.sharing(preferences);
-        self.compare_shares(admission, sharing, grant.container)?;
-        let parts = self.parts(request, sharing, grant.slots)?;
-        if !grant.planned {
-            self.judge(admission, grant)?;
-        }
-
         let name = &requests[grant.container].name;
+        let held = self.ledger.allocations().pod(&pod.uid).and_then(|entry| entry.holding(name));
+        let parts = self.parts(request, sharing, grant.slots, held)?;
+        if !grant.planned {
+            self.judge(admission, grant, &parts)?;
+        }
         let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         let terms = Terms {
             tier: if self.is_only_accounted(admission) { Tier::Accounting } else { self.containers.tier_on(&shares) },
@@ -77,26 +76,15 @@ impl Allocator {
             && self.settings.accounting_namespaces.contains(&admission.pod.namespace)
     }
 
-    /// Refuses where another container of the pod holds more or less host memory than it would be given now: placement takes
-    /// what the pod holds from its requests.
-    fn compare_shares(&self, admission: &Admission, sharing: Sharing, container: usize) -> Result<(), Refusal> {
-        let entry = self.ledger.allocations().pod(&admission.pod.uid);
-        let others = admission.requests.iter().enumerate().filter(|(at, _)| *at != container);
-        for (request, ContainerRequest { name, .. }) in others.filter_map(|(_, other)| Some((other.request?, other))) {
-            let parts = entry.and_then(|entry| entry.holding(name)).map_or(&[][..], |holding| &holding.parts);
-            for Part { card, share: held, .. } in parts.iter().filter(|part| !part.share.exclusive) {
-                let Some(known) = self.inventory.cards.iter().find(|known| known.id == *card) else { continue };
-                let now = request.share_of(known.memory, sharing);
-                if now.host != held.host {
-                    return Err(Refusal::Resized { container: name.clone(), card: card.clone(), held: *held, now });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The container's share of each slot's card. The cards have to be known and distinct.
-    fn parts(&self, request: GpuRequest, sharing: Sharing, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
+    /// The container's share of each slot's card, which stays what it is where the container holds one already: its processes
+    /// may use it. The cards have to be known and distinct.
+    fn parts(
+        &self,
+        request: GpuRequest,
+        sharing: Sharing,
+        slots: &[SlotId],
+        held: Option<&Holding>,
+    ) -> Result<Vec<Part>, Refusal> {
         let memory = |slot: &SlotId| -> Option<Memory> {
             let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
             card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
@@ -107,18 +95,16 @@ impl Allocator {
             if parts.iter().any(|part| part.card == slot.card) {
                 return Err(Refusal::SameCard { card: slot.card.clone() });
             }
-            parts.push(Part {
-                card: slot.card.clone(),
-                slot: Some(slot.number),
-                lost: None,
-                share: request.share_of(memory, sharing),
-            });
+            let share = request.share_of(memory, sharing);
+            let host = held.and_then(|held| held.host_of(&slot.card, &share)).unwrap_or(share.host);
+            let share = Share { host, ..share };
+            parts.push(Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share });
         }
         Ok(parts)
     }
 
     /// Whether the container fits on these slots' cards, and the rest of its pod beside it.
-    fn judge(&self, admission: &Admission, grant: &Grant<'_>) -> Result<(), Refusal> {
+    fn judge(&self, admission: &Admission, grant: &Grant<'_>, parts: &[Part]) -> Result<(), Refusal> {
         let Grant { container, slots, again, .. } = *grant;
         let Admission { pod, requests, preferences, .. } = admission;
         let allocations = self.ledger.allocations();
@@ -128,8 +114,9 @@ impl Allocator {
             (self.settings.slots_per_card as usize).saturating_sub(held.len())
         });
         let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);
-        let mut allocated = self.allocated_cards(&pod.uid, if again { requests.len() } else { container + 1 });
-        allocated[container] = slots.iter().filter_map(position).collect();
+        let mut allocated = self.allocated(&pod.uid, if again { requests.len() } else { container + 1 });
+        allocated.cards[container] = slots.iter().filter_map(position).collect();
+        allocated.shares[container] = parts.iter().map(|part| part.share).collect();
         Holder { requests, held: &allocated, preferences }.fits(container, &cards)?;
         admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
         Ok(())

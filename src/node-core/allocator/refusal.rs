@@ -2,7 +2,7 @@
 
 use divvy_api::annotation::AnnotationError;
 use divvy_api::limits::RequestError;
-use divvy_api::{CardId, ResourceName, Share, SlotId, Tier};
+use divvy_api::{CardId, ResourceName, SlotId, Tier};
 use divvy_placement::{Misfit, NoPlan};
 
 use crate::identity::Unresolved;
@@ -88,21 +88,6 @@ pub enum Refusal {
          annotation, or set memoryScale and oversubscribeHostMemory of divvy-node"
     )]
     NotOversubscribed,
-    /// Shares of one pod can't be added up that were made in different ways.
-    #[error(
-        "container \"{container}\" of the pod holds {held} of {card}, and would now hold {now}: annotation \
-         divvy.dev/oversubscribe or the node's memoryScale has changed meanwhile; recreate the pod"
-    )]
-    Resized {
-        /// Another container of the pod.
-        container: String,
-        /// The card.
-        card: CardId,
-        /// What it was allocated.
-        held: Share,
-        /// What it would be allocated by what the pod and the configuration say now.
-        now: Share,
-    },
     /// The pod doesn't fit on this node.
     #[error(transparent)]
     NoPlan(#[from] NoPlan),
@@ -160,7 +145,7 @@ impl Refusal {
             Self::GpuRequest(_) => "request",
             Self::Annotation(_) => "annotation",
             Self::Tier { .. } => "tier",
-            Self::Oversubscribe { .. } | Self::NotOversubscribed | Self::Resized { .. } => "oversubscribe",
+            Self::Oversubscribe { .. } | Self::NotOversubscribed => "oversubscribe",
             Self::NoPlan(NoPlan::GaveUp { .. }) => "gave-up",
             Self::NoPlan(_) | Self::Misfit(_) => "no-fit",
             Self::Setup(_) => "delivery",

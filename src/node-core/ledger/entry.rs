@@ -150,6 +150,12 @@ impl PodEntry {
 // === impl Holding ===
 
 impl Holding {
+    /// Host memory of the container's part of a card, if the part is the same as this share beside that.
+    pub fn host_of(&self, card: &CardId, share: &Share) -> Option<Memory> {
+        let part = self.parts.iter().find(|part| part.card == *card)?;
+        (Share { host: share.host, ..part.share } == *share).then_some(part.share.host)
+    }
+
     /// How it is enforced on a node that serves this tier: by the hardware where it is nothing but whole MIG instances,
     /// whatever the node serves, and else as the container was made for, as far as the node still serves that.
     pub fn terms_under(&self, served: Tier) -> Terms {

@@ -20,7 +20,6 @@ pub fn status(refusal: &Refusal) -> Status {
         | Refusal::Tier { .. }
         | Refusal::Oversubscribe { .. }
         | Refusal::NotOversubscribed
-        | Refusal::Resized { .. }
         | Refusal::Stale => Code::FailedPrecondition,
     };
     Status::new(code, format!("divvy: {}: {refusal}", refusal.kind()))

@@ -21,7 +21,7 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn plan(&self) -> Result<Plan, NoPlan> {
         let preferences = Preferences::default();
-        let pod = PodRequest { containers: &self.containers, allocated: &[], preferences: &preferences };
+        let pod = PodRequest { containers: &self.containers, allocated: &[], shares: &[], preferences: &preferences };
         plan(&self.cards, &self.links, &pod, &self.policy)
     }
 }

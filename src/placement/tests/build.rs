@@ -86,5 +86,5 @@ pub(crate) fn pod_request<'a>(
     allocated: &'a [Vec<usize>],
     preferences: &'a Preferences,
 ) -> PodRequest<'a> {
-    PodRequest { containers, allocated, preferences }
+    PodRequest { containers, allocated, shares: &[], preferences }
 }

@@ -49,7 +49,7 @@ fn host_memory_suffices(cards: &[Card], pod: &PodRequest<'_>, plays: &[Play]) ->
 fn host_peak(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play, upto: usize) -> u64 {
     let holders: Vec<_> = play.holders(pod, position).filter(|(at, _)| *at < upto).collect();
     let sum = |alive: Vec<(usize, &ContainerRequest)>| {
-        alive.into_iter().map(|(_, container)| share(card, pod, container).host.as_mib()).sum()
+        alive.into_iter().map(|holder| share(card, position, pod, holder).host.as_mib()).sum()
     };
     phases(&holders).into_iter().map(sum).max().unwrap_or(0)
 }
@@ -210,7 +210,13 @@ fn asked(card: &Card, container: &ContainerRequest) -> Share {
     container.request.expect("holds a card").share_on(card.memory)
 }
 
-fn share(card: &Card, pod: &PodRequest<'_>, container: &ContainerRequest) -> Share {
+/// What a container takes of a card, or has taken.
+fn share(card: &Card, position: usize, pod: &PodRequest<'_>, (at, container): (usize, &ContainerRequest)) -> Share {
+    let held = pod.allocated.get(at).and_then(|held| held.iter().position(|held| *held == position));
+    let known = held.and_then(|held| pod.shares.get(at)?.get(held));
+    if let Some(known) = known {
+        return *known;
+    }
     let asked = asked(card, container);
     match card.oversubscription.filter(|_| pod.preferences.oversubscribe) {
         _ if is_whole(card, pod) => GpuRequest::whole(1).share_on(card.memory),
@@ -239,20 +245,20 @@ fn phases<'a>(holders: &[(usize, &'a ContainerRequest)]) -> Vec<Vec<(usize, &'a 
 }
 
 fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
-    let share = |container: &ContainerRequest| share(card, pod, container);
+    let share = |holder: (usize, &ContainerRequest)| share(card, position, pod, holder);
     let is_part = !is_whole(card, pod) && !pod.preferences.oversubscribe;
     let is_enough = |(at, container): (usize, &ContainerRequest)| {
         is_part || at < pod.allocated.len() || asked(card, container).memory <= card.memory
     };
     let mixes = |(at, container): (usize, &ContainerRequest)| {
-        let is_oversubscribed = share(container).host > Memory::ZERO;
+        let is_oversubscribed = share((at, container)).host > Memory::ZERO;
         at >= pod.allocated.len() && card.held.pods > 0 && is_oversubscribed != (card.held.host > Memory::ZERO)
     };
     let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
-    let alone = play.holders(pod, position).any(|(_, container)| share(container).exclusive);
+    let alone = play.holders(pod, position).any(|holder| share(holder).exclusive);
     let holders: Vec<(usize, &ContainerRequest)> = play.holders(pod, position).collect();
     let phase_fits = |alive: &Vec<(usize, &ContainerRequest)>| {
-        let shares: Vec<Share> = alive.iter().map(|(_, container)| share(container)).collect();
+        let shares: Vec<Share> = alive.iter().map(|holder| share(*holder)).collect();
         let facts = alive.iter().all(|(at, _)| *at < pod.allocated.len());
         amounts_fit(card, &shares) && (facts || are_compatible(&shares))
     };

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use divvy_api::annotation::{Numa, PolicyName, Preferences};
 use divvy_api::gpunode::Oversubscription;
 use divvy_api::pod::ContainerKind;
-use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, MigProfile, Tier, Totals};
+use divvy_api::request::Sharing;
+use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, MigProfile, Share, Tier, Totals};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -18,13 +19,20 @@ pub(crate) struct Scene {
     pub(crate) links: Links,
     pub(crate) containers: Vec<ContainerRequest>,
     pub(crate) allocated: Vec<Vec<usize>>,
+    /// Of another scale than the cards'; none: of that one.
+    shares: Vec<Vec<Share>>,
     preferences: Preferences,
     pub(crate) policy: Policy,
 }
 
 impl Scene {
     pub(crate) fn pod(&self) -> PodRequest<'_> {
-        PodRequest { containers: &self.containers, allocated: &self.allocated, preferences: &self.preferences }
+        PodRequest {
+            containers: &self.containers,
+            allocated: &self.allocated,
+            shares: &self.shares,
+            preferences: &self.preferences,
+        }
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, NoPlan> {
@@ -190,13 +198,24 @@ fn allocated() -> impl Strategy<Value = Vec<Vec<usize>>> {
 }
 
 pub(crate) fn scene() -> impl Strategy<Value = Scene> {
-    (cards(), links(), containers(), allocated(), preferences(), policies()).prop_map(
-        |(cards, links, containers, mut allocated, preferences, policy)| {
+    let before = prop::option::weighted(0.3, select(vec![110u32, 400]));
+    (cards(), links(), containers(), allocated(), preferences(), policies(), before).prop_map(
+        |(cards, links, containers, mut allocated, preferences, policy, before)| {
             allocated.truncate(containers.len());
             for (held, container) in allocated.iter_mut().zip(&containers) {
                 held.retain(|card| cards.get(*card).is_none_or(|card| card.profile == container.profile));
             }
-            Scene { cards, links, containers, allocated, preferences, policy }
+            let share = |container: &ContainerRequest, card: &usize| {
+                let memory = cards.get(*card).map_or(Memory::mib(16), |card| card.memory);
+                let sharing = Sharing::Oversubscribed(before?);
+                Some(container.request?.share_of(memory, sharing))
+            };
+            let shares = allocated
+                .iter()
+                .zip(&containers)
+                .map(|(held, container)| held.iter().filter_map(|card| share(container, card)).collect());
+            let shares = if before.is_some() { shares.collect() } else { Vec::new() };
+            Scene { cards, links, containers, allocated, shares, preferences, policy }
         },
     )
 }

@@ -73,19 +73,33 @@ fn lost_share_is_restored_from_the_limits_file_or_the_scale() {
 }
 
 #[test]
-fn pod_is_refused_whose_containers_would_be_divided_differently() {
+fn containers_of_one_pod_may_be_divided_by_different_scales() {
+    for (host_mib, fits) in [(250, true), (249, false)] {
+        let mut node = oversubscribing(1, 150, host_mib);
+        let limits: &[(&str, &str)] = &[("gpu", "1"), ("gpumem", "300")];
+        node.pods.push(annotated(pod("a", &[limits, limits]), key::OVERSUBSCRIBE, "true"));
+        node.serve(1).expect("200 of the GPU, 100 of the host");
+        node.oversubscribe(200, host_mib);
+        match node.serve(1) {
+            Ok(_) => assert!(fits && node.allocator.ledger().allocations().host_memory(|_| true).as_mib() == 250),
+            Err(refusal) => {
+                assert!(!fits && refusal.to_string().ends_with("250Mi needed, 249Mi left)"), "{refusal}");
+            }
+        }
+    }
+}
+
+#[test]
+fn running_container_keeps_its_division_when_it_is_allocated_again() {
     let mut node = oversubscribing(1, 150, 600);
-    let limits: &[(&str, &str)] = &[("gpu", "1"), ("gpumem", "300")];
-    node.pods.push(annotated(pod("a", &[limits, limits]), key::OVERSUBSCRIBE, "true"));
-    node.serve(1).expect("200 of the GPU, 100 of the host");
-    node.oversubscribe(200, 600);
-    let slots = node.propose(1).expect("a plan");
-    assert_eq!(
-        refused(node.allocate(&slots)),
-        "container \"c0\" of the pod holds 300Mi memory (100Mi of it host memory), 0 cores of GPU-0, and would now hold \
-         300Mi memory (150Mi of it host memory), 0 cores: annotation divvy.dev/oversubscribe or the node's memoryScale has \
-         changed meanwhile; recreate the pod"
-    );
+    node.pods.push(asking("a", "750"));
+    node.serve(1).expect("500 of the GPU, 250 of the host");
+    node.oversubscribe(300, 600);
+    let failed = ContainerState::Waiting { started_before: true };
+    Arc::make_mut(&mut node.pods[0]).states.insert("c0".to_owned(), failed);
+    node.lose_checkpoint();
+    node.serve(1).expect("as before");
+    assert_eq!((split(&node, "a"), node.written("a", "c0").shares[0].1.host.as_mib()), ((750, 250), 250));
 }
 
 #[test]

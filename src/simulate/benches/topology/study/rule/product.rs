@@ -19,7 +19,7 @@ pub(crate) fn product(machine: &Machine, name: PolicyName, free: CardSet, wanted
         counted: Totals::default(),
     };
     let preferences = Preferences::default();
-    let pod = PodRequest { containers: &[container], allocated: &[], preferences: &preferences };
+    let pod = PodRequest { containers: &[container], allocated: &[], shares: &[], preferences: &preferences };
     let plan = plan(&cards, &machine.links, &pod, &Policy { name, ..Policy::default() }).unwrap_or_default();
     plan.containers.iter().flat_map(|container| &container.chosen).fold(0, |set, card| set | 1 << card)
 }
