@@ -376,10 +376,9 @@ impl Allocator {
                 let asked = request.map(|request| request.share_on(self.inventory.cards[at].memory));
                 Some((at, asked.filter(|_| part.is_of_unknown_size()).unwrap_or(part.share)))
             };
-            parts.iter().filter_map(held).unzip()
+            parts.iter().filter_map(held).collect()
         };
-        let (cards, shares) = admission.requests[..count].iter().map(held_by).unzip();
-        Allocated { cards, shares }
+        Allocated::new(admission.requests[..count].iter().map(held_by).collect())
     }
 
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {

@@ -17,9 +17,9 @@ pub struct PodRequest<'a> {
     pub containers: &'a [ContainerRequest],
     /// Positions of the cards that the first `allocated.len()` containers already hold; empty for one without a request.
     pub allocated: &'a [Vec<usize>],
-    /// Shares of these cards, in the same order: a scale may have changed since they were made. Where there is none, it is what
+    /// Shares of cards that containers are known to take, as a scale may have changed since they were made; all others are what
     /// the request takes now.
-    pub shares: &'a [Vec<Share>],
+    pub shares: &'a [Vec<(usize, Share)>],
     /// Constraints and preferences from the pod's annotations.
     pub preferences: &'a Preferences,
 }
@@ -27,10 +27,9 @@ pub struct PodRequest<'a> {
 // === impl PodRequest ===
 
 impl PodRequest<'_> {
-    /// Share that a container is known to hold of a card.
+    /// Share that a container is known to take of a card.
     pub(crate) fn share(&self, container: usize, card: usize) -> Option<Share> {
-        let at = self.allocated.get(container)?.iter().position(|held| *held == card)?;
-        self.shares.get(container)?.get(at).copied()
+        self.shares.get(container)?.iter().find(|(known, _)| *known == card).map(|(_, share)| *share)
     }
 }
 

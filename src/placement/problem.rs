@@ -106,7 +106,8 @@ impl<'a> Problem<'a> {
         if self.sharing != Sharing::Part && !request.is_within(memory) {
             return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
         }
-        Ok(request.share_of(memory, self.sharing))
+        let known = self.pod.share(self.steps[step].container, card);
+        Ok(known.unwrap_or_else(|| request.share_of(memory, self.sharing)))
     }
 
     /// Why a pod with these shares, one a card, doesn't fit on the node if the cards suffice. Each counts in full, though

@@ -30,8 +30,17 @@ pub(super) struct Admission {
 pub(super) struct Allocated {
     /// Positions of cards, by container.
     pub(super) cards: Vec<Vec<usize>>,
-    /// Shares of these cards, in the same order.
-    pub(super) shares: Vec<Vec<Share>>,
+    /// Shares of these cards.
+    pub(super) shares: Vec<Vec<(usize, Share)>>,
+}
+
+// === impl Allocated ===
+
+impl Allocated {
+    pub(super) fn new(shares: Vec<Vec<(usize, Share)>>) -> Self {
+        let cards = shares.iter().map(|shares| shares.iter().map(|(card, _)| *card).collect()).collect();
+        Self { cards, shares }
+    }
 }
 
 // === impl Admission ===

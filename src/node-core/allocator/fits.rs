@@ -36,8 +36,7 @@ impl Holder<'_> {
     /// Whether the node has the host memory that is booked for the pod: containers that run one after another share what is
     /// booked on one card, not on two.
     fn has_host_memory(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
-        let Allocated { shares, .. } = self.held;
-        if shares[container].iter().all(|share| share.host.is_zero()) {
+        if self.shares(container).all(|(_, share)| share.host.is_zero()) {
             return Ok(());
         }
         let steps =
@@ -53,19 +52,13 @@ impl Holder<'_> {
     }
 
     fn shares(&self, container: usize) -> impl Iterator<Item = (usize, Share)> {
-        let Allocated { cards, shares } = self.held;
-        let held = cards.get(container).into_iter().flatten().zip(shares.get(container).into_iter().flatten());
-        held.map(|(card, share)| (*card, *share))
+        self.held.shares.get(container).into_iter().flatten().copied()
     }
 
     fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
         let request = ContainerRequest { kind: ContainerKind::App, ..self.requests[container].clone() };
-        let request = PodRequest {
-            containers: slice::from_ref(&request),
-            allocated: &[],
-            shares: &[],
-            preferences: self.preferences,
-        };
+        let (containers, shares) = (slice::from_ref(&request), slice::from_ref(&self.held.shares[container]));
+        let request = PodRequest { containers, allocated: &[], shares, preferences: self.preferences };
         let chosen = ContainerPlan { chosen: self.held.cards[container].clone(), ..ContainerPlan::default() };
         verify(cards, &request, &Plan { containers: vec![chosen] })
     }

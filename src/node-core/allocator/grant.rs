@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use divvy_api::request::Sharing;
-use divvy_api::{GpuRequest, Memory, Share, SlotId, Tier};
+use divvy_api::{CardId, GpuRequest, Memory, Share, SlotId, Tier};
 use divvy_placement::Card;
 use tracing::info;
 
-use super::admission::Admission;
+use super::admission::{Admission, Allocated};
 use super::fits::Holder;
 use super::{Allocator, Refusal, refusal};
 use crate::ledger::{Holding, Nonce, Origin, Part, Terms};
@@ -113,10 +113,10 @@ impl Allocator {
             held.retain(|number| !slots.iter().any(|slot| slot.card == card.id && slot.number == *number));
             (self.settings.slots_per_card as usize).saturating_sub(held.len())
         });
-        let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);
-        let mut allocated = self.allocated(&pod.uid, if again { requests.len() } else { container + 1 });
-        allocated.cards[container] = slots.iter().filter_map(position).collect();
-        allocated.shares[container] = parts.iter().map(|part| part.share).collect();
+        let position = |id: &CardId| cards.iter().position(|card: &Card| card.id == *id);
+        let mut shares = self.allocated(&pod.uid, if again { requests.len() } else { container + 1 }).shares;
+        shares[container] = parts.iter().filter_map(|part| Some((position(&part.card)?, part.share))).collect();
+        let allocated = Allocated::new(shares);
         Holder { requests, held: &allocated, preferences }.fits(container, &cards)?;
         admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
         Ok(())

@@ -212,9 +212,8 @@ fn asked(card: &Card, container: &ContainerRequest) -> Share {
 
 /// What a container takes of a card, or has taken.
 fn share(card: &Card, position: usize, pod: &PodRequest<'_>, (at, container): (usize, &ContainerRequest)) -> Share {
-    let held = pod.allocated.get(at).and_then(|held| held.iter().position(|held| *held == position));
-    let known = held.and_then(|held| pod.shares.get(at)?.get(held));
-    if let Some(known) = known {
+    let known = pod.shares.get(at).and_then(|shares| shares.iter().find(|(card, _)| *card == position));
+    if let Some((_, known)) = known {
         return *known;
     }
     let asked = asked(card, container);

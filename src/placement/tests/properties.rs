@@ -20,7 +20,7 @@ pub(crate) struct Scene {
     pub(crate) containers: Vec<ContainerRequest>,
     pub(crate) allocated: Vec<Vec<usize>>,
     /// Of another scale than the cards'; none: of that one.
-    shares: Vec<Vec<Share>>,
+    pub(crate) shares: Vec<Vec<(usize, Share)>>,
     preferences: Preferences,
     pub(crate) policy: Policy,
 }
@@ -208,7 +208,7 @@ pub(crate) fn scene() -> impl Strategy<Value = Scene> {
             let share = |container: &ContainerRequest, card: &usize| {
                 let memory = cards.get(*card).map_or(Memory::mib(16), |card| card.memory);
                 let sharing = Sharing::Oversubscribed(before?);
-                Some(container.request?.share_of(memory, sharing))
+                Some((*card, container.request?.share_of(memory, sharing)))
             };
             let shares = allocated
                 .iter()

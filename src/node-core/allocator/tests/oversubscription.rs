@@ -91,15 +91,21 @@ fn containers_of_one_pod_may_be_divided_by_different_scales() {
 
 #[test]
 fn running_container_keeps_its_division_when_it_is_allocated_again() {
-    let mut node = oversubscribing(1, 150, 600);
-    node.pods.push(asking("a", "750"));
-    node.serve(1).expect("500 of the GPU, 250 of the host");
-    node.oversubscribe(300, 600);
-    let failed = ContainerState::Waiting { started_before: true };
-    Arc::make_mut(&mut node.pods[0]).states.insert("c0".to_owned(), failed);
-    node.lose_checkpoint();
-    node.serve(1).expect("as before");
-    assert_eq!((split(&node, "a"), node.written("a", "c0").shares[0].1.host.as_mib()), ((750, 250), 250));
+    // At 110 % it would need 682 of the GPU, of which others leave 500; at 300 % the host has less left than it would need.
+    for scale in [110, 300] {
+        let mut node = oversubscribing(1, 150, 500);
+        for name in ["b", "a"] {
+            node.pods.push(asking(name, "750"));
+            node.serve(1).expect("500 of the GPU, 250 of the host");
+            let failed = ContainerState::Waiting { started_before: true };
+            let states = &mut Arc::make_mut(node.pods.last_mut().expect("one")).states;
+            states.insert("c0".to_owned(), if name == "a" { failed } else { ContainerState::Running });
+        }
+        node.oversubscribe(scale, 500);
+        node.lose_checkpoint();
+        node.serve(1).expect("as before");
+        assert_eq!((split(&node, "a"), node.written("a", "c0").shares[0].1.host.as_mib()), ((750, 250), 250));
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn large(mut scene: Scene) -> Scene {
 
 /// The scene with all requests but one left out, and that one for a single card.
 fn alone(mut scene: Scene, which: usize) -> Scene {
-    scene.allocated.clear();
+    (scene.allocated, scene.shares) = (Vec::new(), Vec::new());
     let which = which % scene.containers.len();
     for (at, container) in scene.containers.iter_mut().enumerate() {
         container.request = container.request.filter(|_| at == which).map(|request| GpuRequest { cards: 1, ..request });
@@ -80,7 +80,8 @@ proptest! {
     #[test]
     fn best_card_at_least_as_good_as_a_bound_is_found(scene in scene(), which in 0usize..5, other in scene()) {
         let (scene, mut other) = (alone(large(scene), which), large(other));
-        (other.containers, other.allocated, other.policy) = (scene.containers.clone(), Vec::new(), scene.policy);
+        (other.containers, other.policy) = (scene.containers.clone(), scene.policy);
+        (other.allocated, other.shares) = (Vec::new(), Vec::new());
         prop_assume!(claiming(&scene.pod()).next().is_some());
         let Some((_, least)) = planned(&other, &scene.policy) else { return Ok(()) };
         let found = best(&scene, &scene.policy, Some(&least));
@@ -104,7 +105,7 @@ proptest! {
 
     #[test]
     fn no_score_exceeds_the_bound(mut scene in scene()) {
-        scene.allocated.clear();
+        (scene.allocated, scene.shares) = (Vec::new(), Vec::new());
         let scene = large(scene);
         let pod = scene.pod();
         let planned = scene.plan().ok();
@@ -115,7 +116,7 @@ proptest! {
 
     #[test]
     fn plan_within_the_free_amounts_verifies(mut scene in scene()) {
-        scene.allocated.clear();
+        (scene.allocated, scene.shares) = (Vec::new(), Vec::new());
         let Ok(plan) = scene.plan() else { return Ok(()) };
         let all_taken = taken(&scene.cards, &scene.pod(), &plan).expect("it is a plan");
         let held = scene.cards.iter().map(|card| card.held.host);
