@@ -101,7 +101,7 @@ pub struct Preferences {
     pub compute: Option<Compute>,
     /// Order on a shared card.
     pub priority: Option<Priority>,
-    /// Memory beyond the card's.
+    /// Whether a part of its memory may be host memory.
     pub oversubscribe: bool,
 }
 
