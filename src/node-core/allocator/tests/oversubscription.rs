@@ -90,7 +90,7 @@ fn containers_of_one_pod_may_be_divided_by_different_scales() {
 }
 
 #[test]
-fn running_container_keeps_its_division_when_it_is_allocated_again() {
+fn running_container_allocated_again_keeps_its_host_memory() {
     // At 110 % it would need 682 of the GPU, of which others leave 500; at 300 % the host has less left than it would need.
     for scale in [110, 300] {
         let mut node = oversubscribing(1, 150, 500);
