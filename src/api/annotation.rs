@@ -101,7 +101,7 @@ pub struct Preferences {
     pub compute: Option<Compute>,
     /// Order on a shared card.
     pub priority: Option<Priority>,
-    /// Memory beyond the card's.
+    /// Whether a part of its memory may be host memory.
     pub oversubscribe: bool,
 }
 
@@ -352,7 +352,7 @@ mod tests {
         insta::assert_snapshot!(text, @r#"{"version":"v1","containers":{"main":{"cards":2,"memory":"8Gi","cores":30}}}"#);
         assert_eq!(decode(&text), Ok(request));
 
-        let share = Share { memory: Memory::mib(8192), cores: Cores::new(30), exclusive: false };
+        let share = Share { memory: Memory::mib(8192), cores: Cores::new(30), ..Share::default() };
         let uuid: CardId = "GPU-a".parse().expect("uuid");
         let containers = [("main".to_owned(), vec![CardShare { uuid: uuid.clone(), share }])].into();
         let cards = Cards { ledger_revision: 7, tier: Tier::Accounting, containers };

@@ -55,9 +55,12 @@ pub struct GpuNodeStatus {
     /// Weakest tier by which shares are enforced on this node.
     #[serde(default)]
     pub tier: Tier,
-    /// Part of each GPU that can be allocated, in percent of what it has; more than 100 oversubscribes.
+    /// Part of each GPU that can be allocated, in percent of what it has.
     #[serde(default)]
     pub scales: Scales,
+    /// Oversubscription of the GPUs' memory, where the node is configured for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oversubscription: Option<Oversubscription>,
     /// Revision of the ledger that this status shows; grows with every change of a share.
     #[serde(default)]
     pub ledger_revision: u64,
@@ -69,7 +72,18 @@ pub struct GpuNodeStatus {
     pub summary: Summary,
 }
 
-/// Part of a GPU that can be allocated, in percent of what it has; more than 100 oversubscribes.
+/// Oversubscription of a node's GPU memory, for pods that ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Oversubscription {
+    /// Memory that these pods may allocate, in percent of the GPU memory that is booked for them; above 100.
+    pub memory_scale: u32,
+    /// Host memory that is booked for the rest, at most, over all shares of the node. In MiB.
+    #[serde(rename = "hostMemoryMi")]
+    pub host_memory: Memory,
+}
+
+/// Part of a GPU that can be allocated, in percent of what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scales {
     /// Percent of its memory.

@@ -34,7 +34,7 @@ pub mod annotation {
     pub const COMPUTE: &str = "divvy.dev/compute";
     /// `high` or `low`.
     pub const PRIORITY: &str = "divvy.dev/priority";
-    /// `true`: memory beyond the card's.
+    /// `true`: a part of the memory may be host memory.
     pub const OVERSUBSCRIBE: &str = "divvy.dev/oversubscribe";
     /// Output of the webhook: the normalised requests.
     pub const REQUEST: &str = "divvy.dev/request";

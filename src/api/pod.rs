@@ -79,7 +79,7 @@ mod tests {
     use crate::share::Share;
 
     fn memory(mib: u64) -> Share {
-        Share { memory: Memory::mib(mib), cores: Cores::ZERO, exclusive: false }
+        Share { memory: Memory::mib(mib), cores: Cores::ZERO, ..Share::default() }
     }
 
     #[test]

@@ -216,6 +216,11 @@ impl Memory {
         self.0
     }
 
+    /// Whether this is nothing.
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// `percent` of this, rounded down so that parts never add up to more than the whole.
     #[must_use]
     pub fn percent(self, percent: u32) -> Self {

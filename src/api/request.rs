@@ -74,6 +74,19 @@ pub struct Defaults {
     pub cores: Cores,
 }
 
+/// How a request becomes a share of a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// The part that is asked for.
+    #[default]
+    Part,
+    /// All of the card, whatever part is asked for.
+    Whole,
+    /// The part that is asked for, with its memory divided by this scale on the card and the rest in host memory. In percent,
+    /// above 100.
+    Oversubscribed(u32),
+}
+
 /// Most cards that one container can request; far above any node, so that sums can't overflow.
 pub(crate) const MOST_CARDS: u64 = 1024;
 /// Most memory of one card in MiB (1 PiB), likewise.
@@ -91,6 +104,24 @@ pub struct Totals {
     pub percent: u64,
     /// Core units.
     pub cores: u64,
+}
+
+/// Part of an oversubscribed share's memory that isn't booked of its card: what the memory divided by the scale, rounded up,
+/// leaves of it. At least 1 MiB: such a share is known by this part.
+fn host_part(memory: Memory, percent: u32) -> Memory {
+    let mib = memory.as_mib();
+    let on_card = (u128::from(mib) * 100).div_ceil(u128::from(percent.max(1)));
+    let on_card = u64::try_from(on_card).unwrap_or(u64::MAX).min(mib.saturating_sub(1));
+    Memory::mib(mib - on_card)
+}
+
+// === impl Sharing ===
+
+impl Sharing {
+    /// Whether cards are taken whole.
+    pub fn is_whole(self) -> bool {
+        self == Self::Whole
+    }
 }
 
 // === impl Totals ===
@@ -144,13 +175,22 @@ impl GpuRequest {
 
     /// The share this request takes of a card with `memory`.
     pub fn share_on(&self, memory: Memory) -> Share {
-        Share { memory: self.memory.of(memory), cores: self.cores, exclusive: self.is_exclusive() }
+        let exclusive = self.is_exclusive();
+        Share { memory: self.memory.of(memory), host: Memory::ZERO, cores: self.cores, exclusive }
     }
 
-    /// Share that this request takes of a card with `memory`: all of it where cards are allocated `whole` or not at all.
+    /// The share where requests become shares in this way. A whole card has no part in host memory.
     #[inline]
-    pub fn share_of(&self, memory: Memory, whole: bool) -> Share {
-        if whole { Self::whole(self.cards).share_on(memory) } else { self.share_on(memory) }
+    pub fn share_of(&self, memory: Memory, sharing: Sharing) -> Share {
+        match sharing {
+            Sharing::Part => self.share_on(memory),
+            Sharing::Whole => Self::whole(self.cards).share_on(memory),
+            Sharing::Oversubscribed(_) if self.is_exclusive() => self.share_on(memory),
+            Sharing::Oversubscribed(percent) => {
+                let share = self.share_on(memory);
+                Share { host: host_part(share.memory, percent), ..share }
+            }
+        }
     }
 
     /// Whether a card with `memory` has as much as is requested of it.

@@ -194,7 +194,7 @@ mod tests {
             containers: vec![ContainerUsage {
                 of: of.clone(),
                 card: card.clone(),
-                share: Share { memory: Memory::mib(8192), cores: Cores::new(30), exclusive: false },
+                share: Share { memory: Memory::mib(8192), cores: Cores::new(30), ..Share::default() },
                 region: Some(RegionUsage { used_bytes: 1 << 30, busy_percent: Some(29), ..RegionUsage::default() }),
                 driver_bytes: Some(3 << 30),
                 overhead_bytes: 2 << 30,

@@ -134,7 +134,7 @@ impl Demand {
 
     /// Request for placement; nothing is allocated before a pod is admitted.
     pub fn request(&self) -> PodRequest<'_> {
-        PodRequest { containers: &self.containers, allocated: &[], preferences: &self.preferences }
+        PodRequest { containers: &self.containers, allocated: &[], shares: &[], preferences: &self.preferences }
     }
 
     /// Containers with a request.

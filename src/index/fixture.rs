@@ -74,7 +74,12 @@ pub fn share(node: &GpuNode, pod: &str, card: usize, gib: u64, cores: u32) -> Sh
         container: "main".into(),
         kind: ContainerKind::App,
         card: node.status.as_ref().expect("a status").cards[card].uuid.clone(),
-        share: Share { memory: Memory::mib(gib << 10), cores: Cores::new(cores), exclusive: cores == 100 },
+        share: Share {
+            memory: Memory::mib(gib << 10),
+            cores: Cores::new(cores),
+            exclusive: cores == 100,
+            ..Share::default()
+        },
     }
 }
 

@@ -208,7 +208,8 @@ impl ClusterState {
         let mut touched = Touched::new();
         touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
-        if before.is_none() {
+        // What others leave is no use to pods that ask for oversubscription.
+        if before.is_none() && !demand.preferences.oversubscribe {
             self.distribution.count(&demand);
         }
         if let (Some(node), true) = (&pod.node, before != Some(demand.priority)) {

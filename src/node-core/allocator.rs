@@ -28,12 +28,13 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use divvy_api::annotation::Preferences;
-use divvy_api::request::Defaults;
-use divvy_api::{ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_api::gpunode::Oversubscription;
+use divvy_api::request::{Defaults, Sharing};
+use divvy_api::{CardId, ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
 use tracing::warn;
 
-use self::admission::Admission;
+use self::admission::{Admission, Allocated};
 pub use self::contenders::Call;
 use self::grant::Grant;
 pub use self::reconcile::ListRequest;
@@ -73,8 +74,10 @@ pub struct AllocationSettings {
     pub defaults: Defaults,
     /// Slots registered for each card.
     pub slots_per_card: u32,
-    /// Allocatable memory, in percent of what a card has.
+    /// Allocatable memory, in percent of what a card has: 100 at most.
     pub memory_scale: u32,
+    /// How memory is oversubscribed for pods that ask for it; only on a node of tier `shim`.
+    pub oversubscription: Option<Oversubscription>,
     /// Allocatable compute, in percent of what a card has.
     pub cores_scale: u32,
     /// Placement policy of pods that name none.
@@ -228,9 +231,27 @@ impl Allocator {
         self.tier() == Tier::Mig
     }
 
-    /// Whether a pod with these preferences takes whole cards.
-    fn takes_whole(&self, preferences: &Preferences) -> bool {
-        self.gives_whole() || preferences.wants_instances()
+    /// How requests of a pod with these preferences become shares.
+    fn sharing(&self, preferences: &Preferences) -> Sharing {
+        match self.settings.oversubscription.filter(|_| preferences.oversubscribe) {
+            _ if self.gives_whole() || preferences.wants_instances() => Sharing::Whole,
+            Some(oversubscription) => Sharing::Oversubscribed(oversubscription.memory_scale),
+            None => Sharing::Part,
+        }
+    }
+
+    /// How the node oversubscribes memory, if it does.
+    pub fn oversubscription(&self) -> Option<Oversubscription> {
+        self.settings.oversubscription
+    }
+
+    /// How the cards of the inventory may be oversubscribed: the host memory behind others is taken.
+    fn oversubscription_of_shown(&self) -> Option<Oversubscription> {
+        let is_shown = |id: &CardId| self.inventory.cards.iter().any(|card| card.id == *id);
+        let oversubscription = self.settings.oversubscription?;
+        let elsewhere = self.ledger.allocations().host_memory(|card| !is_shown(card));
+        let host_memory = oversubscription.host_memory.saturating_sub(elsewhere);
+        Some(Oversubscription { host_memory, ..oversubscription })
     }
 
     /// Names of the pods that may still ask for cards.
@@ -319,6 +340,7 @@ impl Allocator {
     /// The node's cards with what every other pod holds.
     fn cards(&self, uid: &str, free_slots: impl Fn(&CardInfo) -> usize) -> Vec<Card> {
         let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
+        let oversubscription = self.oversubscription_of_shown();
         let card = |card: &CardInfo| Card {
             id: card.id.clone(),
             model: card.model.as_str().into(),
@@ -331,6 +353,7 @@ impl Allocator {
             free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
             held: self.ledger.allocations().held(&card.id, Some(uid)),
             undivided: self.gives_whole(),
+            oversubscription,
             busy: 0,
         };
         self.inventory.cards.iter().map(card).collect()
@@ -342,17 +365,20 @@ impl Allocator {
         (self.settings.slots_per_card as usize).saturating_sub(held.len())
     }
 
-    /// Positions of the cards that the first `count` containers hold.
-    fn allocated_cards(&self, uid: &str, count: usize) -> Vec<Vec<usize>> {
+    /// What the first `count` containers hold of cards that the inventory shows.
+    fn allocated(&self, uid: &str, count: usize) -> Allocated {
         let entry = self.ledger.allocations().pod(uid);
-        let Some(admission) = &self.admission else { return Vec::new() };
-        let held_by = |request: &ContainerRequest| {
-            let holding = entry.and_then(|entry| entry.holding(&request.name));
-            let parts = holding.map_or(&[][..], |holding| &holding.parts);
-            let position = |part: &Part| self.inventory.cards.iter().position(|card| card.id == part.card);
-            parts.iter().filter_map(position).collect()
+        let Some(admission) = &self.admission else { return Allocated::default() };
+        let held_by = |ContainerRequest { name, request, .. }: &ContainerRequest| {
+            let parts = entry.and_then(|entry| entry.holding(name)).map_or(&[][..], |holding| &holding.parts);
+            let held = |part: &Part| {
+                let at = self.inventory.cards.iter().position(|card| card.id == part.card)?;
+                let asked = request.map(|request| request.share_on(self.inventory.cards[at].memory));
+                Some((at, asked.filter(|_| part.is_of_unknown_size()).unwrap_or(part.share)))
+            };
+            parts.iter().filter_map(held).collect()
         };
-        admission.requests[..count].iter().map(held_by).collect()
+        Allocated::new(admission.requests[..count].iter().map(held_by).collect())
     }
 
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use divvy_api::{CardId, Share, Tier};
 
+use crate::ledger::reconcile::FoundContainer;
 use crate::ledger::{Holding, Nonce, Terms};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 
@@ -114,9 +115,9 @@ pub trait ContainerSetup: fmt::Debug + Send + Sync {
     /// Writes the limits of a container that may be running, if it has its directories and no limits of a newer build.
     fn renew_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError>;
 
-    /// The nonce and the terms that a container's limits name, found by the pod's UID and the container's name; the weakest
-    /// terms, where a newer build wrote the limits.
-    fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)>;
+    /// What a container's directories show, found by the pod's UID and the container's name; the weakest terms and no shares,
+    /// where a newer build wrote the limits.
+    fn find(&self, pod_uid: &str, container: &str) -> Option<FoundContainer>;
 
     /// Puts the directories of containers that have ended away, at once; what tenants left there is removed later, by
     /// somebody else. Those that stay are left to [`Self::remove_all_but`].

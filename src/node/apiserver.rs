@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_api::annotation::{self, Cards};
-use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
+use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Oversubscription, Scales};
 use divvy_api::names::annotation::PLANNED;
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
@@ -104,6 +104,8 @@ pub struct PublishSettings {
     pub names: ResourceNames,
     /// Percentages of the GPUs' memory and compute that may be allocated.
     pub scales: Scales,
+    /// How the node oversubscribes memory.
+    pub oversubscription: Option<Oversubscription>,
     /// Isolation tier of the node.
     pub tier: Tier,
     /// Slots registered for each card.
@@ -360,7 +362,8 @@ impl Publisher {
     }
 
     fn amounts(&self, allocations: &Allocations, inventory: &Inventory) -> BTreeMap<String, u64> {
-        let amounts = allocatable(allocations, inventory, self.settings.scales, &self.settings.names);
+        let PublishSettings { scales, oversubscription, names, .. } = &self.settings;
+        let amounts = allocatable(allocations, inventory, (*scales, *oversubscription), names);
         amounts.map(|(name, amount)| (name.to_owned(), amount)).into()
     }
 
@@ -393,9 +396,10 @@ impl Publisher {
             }
             return false;
         };
-        let PublishSettings { scales, tier, utilization, .. } = self.settings;
+        let PublishSettings { scales, oversubscription, tier, utilization, .. } = self.settings;
         let shown = there.status.as_ref();
         let mut status = status::status(view, scales, tier, shown, Timestamp::now());
+        status.oversubscription = oversubscription;
         if utilization {
             load::show(&mut status, &view.inventory);
         }

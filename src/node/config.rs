@@ -8,6 +8,7 @@
 
 mod kubelet_url;
 mod overrides;
+mod oversubscription;
 mod strategy;
 mod values;
 
@@ -30,7 +31,7 @@ pub use divvy_runtime::settings::{
 pub use kubelet_url::KubeletUrl;
 use overrides::Selector;
 pub use strategy::{DeviceListStrategy, Strategy};
-pub use values::{MigStrategy, Scale, Served};
+pub use values::{HostMemory, MigStrategy, Scale, Served};
 
 divvy_runtime::keys! {
     file {
@@ -62,8 +63,10 @@ divvy_runtime::keys! {
     memory_unit: Within<16, 16384> = Within::new(256),
     /// Whether devices carry their GPU's NUMA node for the kubelet's topology manager: on or off
     numa_topology: Switch = Switch::default(),
-    /// Allocatable memory as a multiple of a GPU's: 0.1 to 10
+    /// Allocatable memory as a multiple of a GPU's: 0.1 to 10; above 1 only for pods with the annotation oversubscribe: true, and with oversubscribe-host-memory
     memory_scale: Scale = Scale::ONE,
+    /// Host memory that is allocated to pods in place of the GPUs' where memory-scale is above 1, such as 64Gi; 0: none
+    oversubscribe_host_memory: HostMemory = HostMemory::NONE,
     /// Allocatable compute as a multiple of a GPU's: 0.1 to 10
     cores_scale: Scale = Scale::ONE,
     /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi

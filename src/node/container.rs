@@ -28,6 +28,7 @@ use divvy_api::{CardId, Share, Tier};
 
 use crate::config::{Config, DeviceListStrategy, Strategy};
 use divvy_node_core::inventory::CardInfo;
+use divvy_node_core::ledger::reconcile::FoundContainer;
 use divvy_node_core::ledger::{Nonce, Terms};
 use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, Mount, SetupError};
 
@@ -310,10 +311,11 @@ impl ContainerSetup for Containers {
         Ok(())
     }
 
-    fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)> {
+    fn find(&self, pod_uid: &str, container: &str) -> Option<FoundContainer> {
         let (nonce, limits) = self.directories.find(pod_uid, container)?;
-        let terms = |Limits { tier, compute, priority, .. }| Terms { tier, compute, priority };
-        Some((nonce, limits.map(terms).unwrap_or_default()))
+        let shown = |Limits { tier, compute, priority, cards, .. }| (Terms { tier, compute, priority }, cards);
+        let (terms, shares) = limits.map(shown).unwrap_or_default();
+        Some(FoundContainer { nonce, terms, shares })
     }
 
     fn remove(&self, ended: Vec<Nonce>) {

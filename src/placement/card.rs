@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_api::{CardId, Cores, Memory, MigProfile};
+use divvy_api::gpunode::Oversubscription;
+use divvy_api::{CardId, Cores, Memory, MigProfile, Share};
 
 /// A card of a node, with what other pods hold of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Card {
     pub profile: Option<MigProfile>,
     /// Physical memory, which percentages are of.
     pub memory: Memory,
-    /// Allocatable memory: physical memory × the configured scale.
+    /// Allocatable memory: physical memory × the configured scale, which is 1 at most.
     pub memory_capacity: Memory,
     /// Allocatable compute: 100 × the configured scale.
     pub cores_capacity: Cores,
@@ -30,6 +31,9 @@ pub struct Card {
     pub held: Held,
     /// Whether it is allocated whole or not at all; then so are all cards of its node.
     pub undivided: bool,
+    /// How its memory is oversubscribed for pods that ask for it; the same for all cards of its node. The host memory is all
+    /// of the node's, whatever is held of it.
+    pub oversubscription: Option<Oversubscription>,
     /// Measured utilisation beyond what is allocated of it, in percent; 0 where that isn't known or doesn't count. Ranks
     /// cards, and makes none unschedulable.
     pub busy: u8,
@@ -38,8 +42,10 @@ pub struct Card {
 /// Sum of the shares that pods hold of one card, each pod at its peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Allocated memory.
+    /// Allocated memory of the card.
     pub memory: Memory,
+    /// Host memory that is booked in addition: more than nothing if, and only if, the card's memory is oversubscribed.
+    pub host: Memory,
     /// Allocated compute.
     pub cores: Cores,
     /// Whether one pod holds it exclusively.
@@ -82,6 +88,23 @@ pub enum Reason {
         /// What the card has.
         capacity: Memory,
     },
+    /// Other pods hold shares whose memory isn't all on the card, and these need no more than the card has.
+    #[error("has pods with oversubscribed memory")]
+    Oversubscribed,
+    /// Oversubscribed memory is requested, and other pods hold memory that is all on the card.
+    #[error("has pods without oversubscribed memory")]
+    NotOversubscribed,
+    /// `divvy.dev/oversubscribe`, and the node's memory isn't to be oversubscribed.
+    #[error("on a node that doesn't oversubscribe memory")]
+    NoOversubscription,
+    /// Not enough host memory left on the card's node.
+    #[error("insufficient host memory for oversubscription: {wanted} needed, {free} left on the node")]
+    HostMemory {
+        /// What the pod needs in all.
+        wanted: Memory,
+        /// What the node has left for it.
+        free: Memory,
+    },
     /// Not enough compute left.
     #[error("insufficient cores: {wanted} requested, {free} free")]
     Cores {
@@ -120,8 +143,8 @@ pub fn summary(reasons: &[Option<Reason>]) -> String {
     let mut details = Vec::new();
     for (phrase, text) in Lacking::PHRASES.iter().enumerate() {
         let alike = || reasons.iter().flatten().filter(|reason| reason.phrase() == phrase);
-        let most = alike().filter_map(Reason::figure).max_by_key(|(_, amount)| *amount);
-        let most = most.map(|(label, amount)| format!(", {label} {amount}")).unwrap_or_default();
+        let most = alike().filter_map(Reason::figure).max_by_key(|(amount, _)| *amount);
+        let most = most.map(|(_, figure)| format!(", {figure}")).unwrap_or_default();
         details.extend((alike().count() > 0).then(|| format!("{} {text}{most}", alike().count())));
     }
     let suitable = reasons.iter().filter(|reason| reason.is_none()).count();
@@ -134,7 +157,7 @@ const BUSY_STEP: u8 = 25;
 
 /// What keeps a request from the cards of a node, without amounts: many nodes have one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Lacking(u16);
+pub struct Lacking(u32);
 
 /// How much there is of what is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,11 +191,27 @@ impl Card {
     }
 }
 
+// === impl Held ===
+
+impl Held {
+    /// What is held with one pod more.
+    #[must_use]
+    pub fn with(self, share: &Share) -> Self {
+        Self {
+            memory: self.memory.saturating_add(share.on_card()),
+            host: self.host.saturating_add(share.host),
+            cores: self.cores.saturating_add(share.cores),
+            exclusive: self.exclusive || share.exclusive,
+            pods: self.pods.saturating_add(1),
+        }
+    }
+}
+
 // === impl Lacking ===
 
 impl Lacking {
     /// One for each kind of [`Reason`], by [`Reason::phrase`].
-    const PHRASES: [&str; 14] = [
+    const PHRASES: [&str; 18] = [
         "unhealthy",
         "of a model that the pod doesn't allow",
         "of another resource",
@@ -187,6 +226,10 @@ impl Lacking {
         "on another NUMA node",
         "reused from an init container",
         "not a MIG instance",
+        "holding pods with oversubscribed memory",
+        "holding pods without oversubscribed memory",
+        "without memory to oversubscribe",
+        "short of host memory",
     ];
 
     /// Kinds of these reasons.
@@ -206,17 +249,6 @@ impl fmt::Display for Lacking {
         let phrases: Vec<&str> = phrases.map(|(_, text)| *text).collect();
         f.write_str("Insufficient GPUs")?;
         if phrases.is_empty() { Ok(()) } else { write!(f, " ({})", phrases.join("; ")) }
-    }
-}
-
-// === impl Amount ===
-
-impl fmt::Display for Amount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(memory) => memory.fmt(f),
-            Self::Cores(cores) => cores.fmt(f),
-        }
     }
 }
 
@@ -240,15 +272,20 @@ impl Reason {
             Self::Numa => 11,
             Self::Reused => 12,
             Self::NoInstance => 13,
+            Self::Oversubscribed => 14,
+            Self::NotOversubscribed => 15,
+            Self::NoOversubscription => 16,
+            Self::HostMemory { .. } => 17,
         }
     }
 
-    /// How much there is of what is short, and what that is called.
-    fn figure(&self) -> Option<(&'static str, Amount)> {
+    /// How much there is of what is short, and the same in words.
+    fn figure(&self) -> Option<(Amount, String)> {
         match self {
-            Self::Memory { free, .. } => Some(("largest free", Amount::Memory(*free))),
-            Self::TooSmall { capacity, .. } => Some(("largest", Amount::Memory(*capacity))),
-            Self::Cores { free, .. } => Some(("most free", Amount::Cores(*free))),
+            Self::Memory { free, .. } => Some((Amount::Memory(*free), format!("largest free {free}"))),
+            Self::TooSmall { capacity, .. } => Some((Amount::Memory(*capacity), format!("largest {capacity}"))),
+            Self::HostMemory { wanted, free } => Some((Amount::Memory(*free), format!("{wanted} needed, {free} left"))),
+            Self::Cores { free, .. } => Some((Amount::Cores(*free), format!("most free {free}"))),
             _ => None,
         }
     }

@@ -9,14 +9,50 @@ use crate::card::{Card, Reason, size};
 pub(crate) struct CardFree {
     pub(crate) memory: Memory,
     pub(crate) cores: Cores,
-    /// Nobody holds a share.
-    pub(crate) whole: bool,
-    /// Takes new shares at all.
-    pub(crate) open: bool,
+    pub(crate) takes: ShareKinds,
     /// The card is one of the plain count.
     pub(crate) is_plain: bool,
     /// [`Card::busy_steps`]. Not free capacity, but of most cards only these numbers are read.
     pub(crate) busy: u8,
+}
+
+/// Kinds of shares that a card takes, if it has enough for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShareKinds(u8);
+
+// === impl ShareKinds ===
+
+impl ShareKinds {
+    /// All of the card.
+    pub(crate) const WHOLE: Self = Self(1);
+    /// Parts that are on the card.
+    pub(crate) const PART: Self = Self(1 << 1);
+    /// Parts with memory in the host's.
+    const OVERSUBSCRIBED: Self = Self(1 << 2);
+    const ALL: Self = Self(0b111);
+
+    fn of(card: &Card) -> Self {
+        match &card.held {
+            held if !card.healthy || card.free_slots == 0 || held.exclusive => Self::default(),
+            held if held.pods == 0 => Self::ALL,
+            held if held.host.is_zero() => Self::PART,
+            _ => Self::OVERSUBSCRIBED,
+        }
+    }
+
+    #[inline]
+    fn kind_of(share: &Share) -> Self {
+        match share.exclusive {
+            true => Self::WHOLE,
+            false if share.host.is_zero() => Self::PART,
+            false => Self::OVERSUBSCRIBED,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn include(self, kind: Self) -> bool {
+        self.0 & kind.0 != 0
+    }
 }
 
 // === impl CardFree ===
@@ -27,8 +63,7 @@ impl CardFree {
         Self {
             memory: card.memory_capacity.saturating_sub(held.memory),
             cores: card.cores_capacity.saturating_sub(held.cores),
-            whole: held.pods == 0,
-            open: card.healthy && card.free_slots > 0 && !held.exclusive,
+            takes: ShareKinds::of(card),
             is_plain: card.profile.is_none(),
             busy: card.busy_steps(),
         }
@@ -39,8 +74,7 @@ impl CardFree {
         Self {
             memory: self.memory.max(other.memory),
             cores: self.cores.max(other.cores),
-            whole: self.whole || other.whole,
-            open: self.open || other.open,
+            takes: ShareKinds(self.takes.0 | other.takes.0),
             is_plain: self.is_plain || other.is_plain,
             busy: self.busy.min(other.busy),
         }
@@ -48,20 +82,21 @@ impl CardFree {
 
     #[inline]
     pub(crate) fn fits(self, share: &Share) -> bool {
-        self.open && share.memory <= self.memory && share.cores <= self.cores && (self.whole || !share.exclusive)
+        self.takes.include(ShareKinds::kind_of(share)) && share.on_card() <= self.memory && share.cores <= self.cores
     }
 
-    /// What is short for the share on an open card; `None` if nothing is, or if the card isn't open.
+    /// What is short for a share that is all on the card; `None` if nothing is, or if the card takes no shares at all.
     pub(crate) fn lacks(self, share: &Share, memory_capacity: Memory) -> Option<Reason> {
-        let Share { memory, cores, exclusive } = *share;
+        let Share { memory, cores, exclusive, .. } = *share;
         let lacks = match () {
             () if memory > memory_capacity => Reason::TooSmall { wanted: memory, capacity: memory_capacity },
-            () if exclusive && !self.whole => Reason::Shared,
+            () if exclusive && !self.takes.include(ShareKinds::WHOLE) => Reason::Shared,
+            () if !exclusive && !self.takes.include(ShareKinds::PART) => Reason::Oversubscribed,
             () if memory > self.memory => Reason::Memory { wanted: memory, free: self.memory },
             () if cores > self.cores => Reason::Cores { wanted: cores, free: self.cores },
             () => return None,
         };
-        self.open.then_some(lacks)
+        (self.takes != ShareKinds::default()).then_some(lacks)
     }
 
     /// In amounts that are equal on all models, so that a small card is left with less than a large one; more than

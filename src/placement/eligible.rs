@@ -13,6 +13,9 @@ pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
     if preferences.wants_instances() && !card.id.is_instance() {
         return Some(Reason::NoInstance);
     }
+    if preferences.oversubscribe && card.oversubscription.is_none() {
+        return Some(Reason::NoOversubscription);
+    }
     if !is_allowed(&card.model, models, avoid_models) {
         return Some(Reason::Model(card.model.to_string()));
     }

@@ -24,7 +24,9 @@ pub(crate) struct Load {
 /// Sidecars and app containers on a card, at their most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Alive {
+    /// Memory of the card.
     memory: Memory,
+    host: Memory,
     cores: Cores,
     any: bool,
     exclusive: bool,
@@ -98,10 +100,12 @@ impl Load {
     /// Checks a container's start beside those that are alive.
     fn start(&mut self, card: &Card, alive: Alive, share: Share) -> Result<(), Reason> {
         let both = alive.with(share);
-        let now = Share { memory: both.memory, cores: both.cores, exclusive: both.exclusive };
+        let Alive { memory, host, cores, exclusive, .. } = both;
+        let now = Share { memory: memory.saturating_add(host), host, cores, exclusive };
         self.peak = PodSum::max(self.peak, now);
         let Card { held, memory_capacity, cores_capacity, .. } = card;
-        let Share { memory, cores, exclusive } = self.peak;
+        let Share { cores, exclusive, .. } = self.peak;
+        let memory = self.peak.on_card();
         if memory > *memory_capacity {
             return Err(Reason::TooSmall { wanted: memory, capacity: *memory_capacity });
         }
@@ -113,6 +117,12 @@ impl Load {
         }
         if alive.any && (alive.exclusive || share.exclusive) {
             return Err(Reason::OwnPod);
+        }
+        // Memory that pods hold on the card isn't for others to oversubscribe.
+        match (share.host.is_zero(), held.host.is_zero()) {
+            (true, false) => return Err(Reason::Oversubscribed),
+            (false, true) if held.pods > 0 => return Err(Reason::NotOversubscribed),
+            _ => {}
         }
         let free = memory_capacity.saturating_sub(held.memory);
         if memory > free {
@@ -134,7 +144,8 @@ impl Default for Load {
 impl Alive {
     fn with(self, share: Share) -> Self {
         Self {
-            memory: self.memory.saturating_add(share.memory),
+            memory: self.memory.saturating_add(share.on_card()),
+            host: self.host.saturating_add(share.host),
             cores: self.cores.saturating_add(share.cores),
             any: true,
             exclusive: self.exclusive || share.exclusive,
@@ -145,6 +156,7 @@ impl Alive {
     fn or(self, other: Self) -> Self {
         Self {
             memory: self.memory.max(other.memory),
+            host: self.host.max(other.host),
             cores: self.cores.max(other.cores),
             any: self.any || other.any,
             exclusive: self.exclusive || other.exclusive,

@@ -36,7 +36,7 @@ pub use nodes::score::{NodeScore, score};
 pub use planner::plan;
 pub use pod::{ContainerPlan, NoPlan, Plan, PodRequest};
 pub use policy::Policy;
-pub use problem::takes_whole;
+pub use problem::{host_memory_left, sharing};
 pub use taken::{Taken, taken};
 pub use verify::{Misfit, verify};
 

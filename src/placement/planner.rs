@@ -11,7 +11,7 @@ use crate::search::Search;
 /// one and the steps suffice.
 pub fn plan(cards: &[Card], links: &Links, pod: &PodRequest<'_>, policy: &Policy) -> Result<Plan, NoPlan> {
     let problem = Problem::new(cards, pod);
-    let policy = if problem.whole { &Policy::OF_WHOLE } else { policy };
+    let policy = if problem.sharing.is_whole() { &Policy::OF_WHOLE } else { policy };
     let chosen_by = Search::new(&problem, links, policy)?.run()?;
     Ok(written_out(&problem, &chosen_by))
 }

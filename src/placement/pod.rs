@@ -5,8 +5,8 @@
 //! and at the pod's peak each card's memory, cores, slots and exclusive holders are within what other pods leave.
 //! Containers that hold cards already are facts: never moved, and judged only on cards where another container joins them.
 
-use divvy_api::ContainerRequest;
 use divvy_api::annotation::Preferences;
+use divvy_api::{ContainerRequest, Share};
 
 use crate::card::{Reason, summary};
 
@@ -17,8 +17,20 @@ pub struct PodRequest<'a> {
     pub containers: &'a [ContainerRequest],
     /// Positions of the cards that the first `allocated.len()` containers already hold; empty for one without a request.
     pub allocated: &'a [Vec<usize>],
+    /// Shares of cards that containers are known to take, as a scale may have changed since they were made; all others are what
+    /// the request takes now.
+    pub shares: &'a [Vec<(usize, Share)>],
     /// Constraints and preferences from the pod's annotations.
     pub preferences: &'a Preferences,
+}
+
+// === impl PodRequest ===
+
+impl PodRequest<'_> {
+    /// Share that a container is known to take of a card.
+    pub(crate) fn share(&self, container: usize, card: usize) -> Option<Share> {
+        self.shares.get(container)?.iter().find(|(known, _)| *known == card).map(|(_, share)| *share)
+    }
 }
 
 /// Cards for every container, in the request's order.

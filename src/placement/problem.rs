@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use divvy_api::Share;
 use divvy_api::annotation::{Numa, Preferences};
 use divvy_api::pod::ContainerKind;
+use divvy_api::request::Sharing;
+use divvy_api::{Memory, Share};
 
 use crate::card::{Card, Reason};
 use crate::eligible::barred;
@@ -20,8 +21,9 @@ pub(crate) struct Problem<'a> {
     lent: Vec<BTreeSet<usize>>,
     /// By card.
     sites: Vec<Site>,
-    /// Whether cards are allocated whole or not at all.
-    pub(crate) whole: bool,
+    pub(crate) sharing: Sharing,
+    /// Host memory that the pod may have, with what it holds already.
+    host_memory: Memory,
 }
 
 /// What is certain about one card.
@@ -33,10 +35,21 @@ struct Site {
     barred: Option<Reason>,
 }
 
-/// Whether a pod takes whole cards, whatever part it asks for: because the hardware must enforce its limits, or because a
-/// node with these cards allocates no parts.
-pub fn takes_whole(cards: &[Card], preferences: &Preferences) -> bool {
-    preferences.wants_instances() || cards.iter().any(|card| card.undivided)
+/// How a pod's requests become shares of a node's cards: whole cards where the hardware must enforce its limits, or where the
+/// node allocates no parts.
+pub fn sharing(cards: &[Card], preferences: &Preferences) -> Sharing {
+    let oversubscription = cards.first().and_then(|card| card.oversubscription).filter(|_| preferences.oversubscribe);
+    match oversubscription {
+        _ if preferences.wants_instances() || cards.iter().any(|card| card.undivided) => Sharing::Whole,
+        Some(oversubscription) => Sharing::Oversubscribed(oversubscription.memory_scale),
+        None => Sharing::Part,
+    }
+}
+
+/// Host memory that a node with these cards has left for oversubscription.
+pub fn host_memory_left(cards: &[Card]) -> Memory {
+    let all = cards.first().and_then(|card| card.oversubscription).map_or(Memory::ZERO, |of| of.host_memory);
+    all.saturating_sub(cards.iter().map(|card| card.held.host).sum())
 }
 
 // === impl Problem ===
@@ -45,18 +58,17 @@ impl<'a> Problem<'a> {
     pub(crate) fn new(cards: &'a [Card], pod: &PodRequest<'a>) -> Self {
         let mut sites: Vec<Site> =
             cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
-        let whole = takes_whole(cards, pod.preferences);
-        for (container, request, held) in reuse::allocated(pod) {
+        let sharing = sharing(cards, pod.preferences);
+        for (at, request, held) in reuse::allocated(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {
-                sites[card].allocated.allocate(
-                    &cards[card],
-                    container.kind,
-                    request.share_of(cards[card].memory, whole),
-                );
+                let share = pod.share(at, card).unwrap_or_else(|| request.share_of(cards[card].memory, sharing));
+                sites[card].allocated.allocate(&cards[card], pod.containers[at].kind, share);
             }
         }
+        let held: Memory = sites.iter().map(|site| site.allocated.peak.host).sum();
+        let host_memory = host_memory_left(cards).max(held);
         let Admission { steps, lent } = Admission::new(pod);
-        Self { cards, pod: *pod, steps, lent, sites, whole }
+        Self { cards, pod: *pod, steps, lent, sites, sharing, host_memory }
     }
 
     /// The pod's share of a card if these steps choose it, or what breaks in the worst draw.
@@ -88,18 +100,33 @@ impl<'a> Problem<'a> {
         Ok(load)
     }
 
-    /// What a step takes of a card; an error if it would have all of the card, and that is less than it asks for.
+    /// What a step takes of a card; an error if that isn't the part that it asks for, and the card is smaller than the part.
     fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
         let (request, memory) = (&self.steps[step].request, self.cards[card].memory);
-        if self.whole && !request.is_within(memory) {
+        if self.sharing != Sharing::Part && !request.is_within(memory) {
             return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
         }
-        Ok(request.share_of(memory, self.whole))
+        let known = self.pod.share(self.steps[step].container, card);
+        Ok(known.unwrap_or_else(|| request.share_of(memory, self.sharing)))
+    }
+
+    /// Why a pod with these shares, one a card, doesn't fit on the node if the cards suffice. Each counts in full, though
+    /// not all of the kubelet's draws may come together.
+    pub(crate) fn lacks_host_memory(&self, shares: impl Iterator<Item = Share>) -> Option<Reason> {
+        let wanted: Memory = shares.map(|share| share.host).sum();
+        (wanted > self.host_memory).then_some(Reason::HostMemory { wanted, free: self.host_memory })
+    }
+
+    /// Reason of a step that is to have as many cards like this one, beside those that the steps choose already.
+    pub(crate) fn lacks_host_memory_for(&self, step: usize, card: usize, chosen_by: &[Vec<usize>]) -> Option<Reason> {
+        let share = self.share(card, step).ok().filter(|share| !share.host.is_zero())?;
+        let chosen = (0..self.cards.len()).filter_map(|card| self.fit(card, &chosen_by[card]).ok());
+        self.lacks_host_memory(chosen.chain(vec![share; self.steps[step].chosen]))
     }
 
     /// Whether a step's cards are held by nobody else.
     pub(crate) fn is_exclusive(&self, step: usize) -> bool {
-        self.whole || self.steps[step].request.is_exclusive()
+        self.sharing.is_whole() || self.steps[step].request.is_exclusive()
     }
 
     /// The steps that choose each card in a plan. Positions that don't exist are passed over.
@@ -130,7 +157,9 @@ impl<'a> Problem<'a> {
     }
 
     fn alone(&self, card: usize, step: usize) -> Result<(), Reason> {
-        alone(&self.cards[card], self.share(card, step)?)
+        let share = self.share(card, step)?;
+        alone(&self.cards[card], share)?;
+        self.lacks_host_memory([share].into_iter()).map_or(Ok(()), Err)
     }
 
     /// Why a card can't take a step's request by itself.

@@ -9,11 +9,14 @@ pub(crate) fn no_cards(problem: &Problem<'_>, step: usize, chosen_by: &[Vec<usiz
     let pool = problem.pool(step, chosen_by);
     let cards = 0..problem.cards.len();
     let mut reasons: Vec<_> = cards.map(|card| reason(problem, step, card, &chosen_by[card], &pool)).collect();
+    for (card, reason) in reasons.iter_mut().enumerate().filter(|(_, reason)| reason.is_none()) {
+        *reason = problem.lacks_host_memory_for(step, card, chosen_by);
+    }
     if problem.numa_strict(step) {
         keep_one_node(problem, &pool, &mut reasons);
     }
     let container = &problem.pod.containers[problem.steps[step].container];
-    let whole = if problem.whole { " (whole MIG instances)" } else { "" };
+    let whole = if problem.sharing.is_whole() { " (whole MIG instances)" } else { "" };
     let wanted = format!("{}{whole}", problem.steps[step].request);
     NoPlan::Nothing { container: container.name.clone(), wanted, reasons }
 }

@@ -90,18 +90,19 @@ impl Admission {
     }
 }
 
-/// Containers that hold cards already, with their requests and cards.
+/// Positions of containers that hold cards already, with their requests and cards.
 pub(crate) fn allocated<'a>(
     pod: &PodRequest<'a>,
-) -> impl Iterator<Item = (&'a ContainerRequest, GpuRequest, BTreeSet<usize>)> + use<'a> {
-    let containers = pod.containers.iter().zip(pod.allocated);
-    containers.filter_map(|(container, cards)| Some((container, container.request?, cards.iter().copied().collect())))
+) -> impl Iterator<Item = (usize, GpuRequest, BTreeSet<usize>)> + use<'a> {
+    let containers = pod.containers.iter().zip(pod.allocated).enumerate();
+    containers.filter_map(|(at, (container, cards))| Some((at, container.request?, cards.iter().copied().collect())))
 }
 
 /// Pools as the containers with an allocation have left them.
 fn pools<'a>(pod: &PodRequest<'a>) -> Vec<Pool<'a>> {
     let mut pools = Vec::new();
-    for (container, _, cards) in allocated(pod) {
+    for (at, _, cards) in allocated(pod) {
+        let container = &pod.containers[at];
         let at = pool_of(&mut pools, container.profile.as_ref());
         let lent = &mut pools[at].lent;
         if container.kind == ContainerKind::Init {

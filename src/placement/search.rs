@@ -196,7 +196,9 @@ impl<'a> Search<'a> {
 
     fn choose(&mut self, step: usize, card: usize) -> Option<Undo> {
         self.chosen_by[card].push(step);
-        let Ok(share) = self.problem.fit(card, &self.chosen_by[card]) else {
+        let beside = self.outcome.touched.iter().filter(|(touched, _)| *touched != card).map(|(_, share)| *share);
+        let fits = |share: &Share| self.problem.lacks_host_memory(beside.chain([*share])).is_none();
+        let Some(share) = self.problem.fit(card, &self.chosen_by[card]).ok().filter(fits) else {
             self.chosen_by[card].pop();
             return None;
         };
@@ -246,6 +248,10 @@ fn order(problem: &Problem<'_>) -> Result<Vec<usize>, NoPlan> {
     }
     if let Some(step) = (0..problem.cards.len()).find_map(|card| problem.drawn_in_vain(card)) {
         return hopeless(step);
+    }
+    let drawn = problem.allocated_shares();
+    if !problem.steps.is_empty() && problem.lacks_host_memory(drawn.into_iter().map(|(_, share)| share)).is_some() {
+        return hopeless(0);
     }
     if problem.steps.iter().map(|step| 1 + step.chosen).sum::<usize>() > MOST_CHOICES {
         return gave_up;

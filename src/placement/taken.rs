@@ -1,5 +1,6 @@
 //! Amounts that a plan takes of each card.
 
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::{Cores, Memory, Share};
 
 use crate::card::{Card, Held};
@@ -41,6 +42,7 @@ fn without_bounds(card: &Card) -> Card {
         cores_capacity: Cores::new(u32::MAX),
         free_slots: u32::MAX,
         held: Held::default(),
+        oversubscription: card.oversubscription.map(|of| Oversubscription { host_memory: Memory::mib(u64::MAX), ..of }),
         ..card.clone()
     }
 }

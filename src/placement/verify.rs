@@ -51,6 +51,12 @@ pub enum Misfit {
         /// The container's name.
         container: String,
     },
+    /// What the node has beside its cards doesn't suffice.
+    #[error("{reason}")]
+    Node {
+        /// What breaks.
+        reason: Reason,
+    },
     /// A card that can't take what is planned for it.
     #[error("{card}: {reason}")]
     Card {
@@ -75,6 +81,10 @@ pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), M
         if let Some(reason) = broken {
             return Err(Misfit::Card { card: cards[card].id.clone(), reason });
         }
+    }
+    let shares = chosen_by.iter().enumerate().filter_map(|(card, by)| problem.fit(card, by).ok());
+    if let Some(reason) = problem.lacks_host_memory(shares) {
+        return Err(Misfit::Node { reason });
     }
     let strict = (0..problem.steps.len()).filter(|step| problem.numa_strict(*step));
     for step in strict {

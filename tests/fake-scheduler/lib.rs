@@ -51,7 +51,7 @@ pub fn choose(
     preferences: &Preferences,
     seed: u64,
 ) -> Result<Choice, String> {
-    let pod = PodRequest { containers: requests, allocated: &[], preferences };
+    let pod = PodRequest { containers: requests, allocated: &[], shares: &[], preferences };
     let policy = |name: Option<_>| Policy { name: name.unwrap_or_default(), seed };
     let (cards, nodes) = (policy(preferences.card_policy), policy(preferences.node_policy));
     let mut best: Option<(NodeScore, usize, Plan)> = None;
@@ -142,6 +142,7 @@ mod tests {
             free_slots: 32,
             held: Held::default(),
             undivided: false,
+            oversubscription: None,
             busy: 0,
         };
         Scene { name: name.to_owned(), cards: vec![card(0), card(1)] }

@@ -247,7 +247,7 @@ impl<'a> Node<'a> {
     /// Prepares a container with so many MiB and percent.
     pub(crate) fn prepare(&mut self, name: &str, (memory, cores): (u64, u32), compute: Compute) -> Result<Prepared> {
         let (nonce, cores) = (Nonce::random(), Cores::new(cores));
-        let share = Share { memory: Memory::mib(memory), cores, exclusive: false };
+        let share = Share { memory: Memory::mib(memory), cores, ..Share::default() };
         self.containers.prepare(&AllocatedContainer {
             pod: &PodRef { uid: name.to_owned(), namespace: "gpu-check".to_owned(), name: name.to_owned() },
             name: "main",

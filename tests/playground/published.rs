@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn shares(card: &str, mib: u64) -> Shares {
-        let share = Share { memory: Memory::mib(mib), cores: Cores::new(10), exclusive: false };
+        let share = Share { memory: Memory::mib(mib), cores: Cores::new(10), ..Share::default() };
         [(("u".to_owned(), "main".to_owned()), [(card.to_owned(), share)].into())].into()
     }
 

@@ -53,12 +53,7 @@ pub fn fit(
     for card in &node.cards {
         let shares = counted.iter().map(|own| (&own.name, own.share_of(card)));
         let shares: Vec<_> = shares.filter(|(_, share)| *share != Share::default()).collect();
-        let sum = shares.iter().fold(Held::default(), |held, (_, share)| Held {
-            memory: held.memory.saturating_add(share.memory),
-            cores: held.cores.saturating_add(share.cores),
-            exclusive: held.exclusive || share.exclusive,
-            pods: held.pods + 1,
-        });
+        let sum = shares.iter().fold(Held::default(), |held, (_, share)| held.with(share));
         if sum.memory > card.memory || sum.cores > Cores::FULL || (sum.exclusive && sum.pods > 1) {
             let shares: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {share}")).collect();
             return Err(format!("card {}: reserved more than once: {}", card.id, shares.join("; ")));

@@ -110,12 +110,7 @@ impl NodeView {
 
     /// What pods hold of a card together.
     pub fn held(&self, card: &CardView) -> Held {
-        self.holders(card).fold(Held::default(), |held, (_, share)| Held {
-            memory: held.memory.saturating_add(share.memory),
-            cores: held.cores.saturating_add(share.cores),
-            exclusive: held.exclusive || share.exclusive,
-            pods: held.pods + 1,
-        })
+        self.holders(card).fold(Held::default(), |held, (_, share)| held.with(&share))
     }
 
     /// The cards as placement wants them.
@@ -134,6 +129,7 @@ impl NodeView {
             free_slots: SLOTS_PER_CARD.saturating_sub(u32::try_from(taken(card)).unwrap_or(u32::MAX)),
             held: self.held(card),
             undivided: false,
+            oversubscription: None,
             busy: 0,
         };
         self.cards.iter().map(card).collect()

@@ -72,6 +72,7 @@ impl OwnPart {
             defaults: Defaults { memory: None, cores: Cores::ZERO },
             slots_per_card: 32,
             memory_scale: 100,
+            oversubscription: None,
             cores_scale: 100,
             policy: Policy::default(),
             accounting_namespaces: BTreeSet::new(),

@@ -31,6 +31,7 @@ pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     let accesses: Vec<_> =
         places.map(|(place, container)| GpuAccess::of(&place, container.request, settings)).collect();
     refusals.extend(rules::containers(pod, &accesses));
+    refusals.extend(rules::oversubscription(&preferences, &requests.0, &settings.names));
     if !refusals.is_empty() {
         return Err(refusals);
     }

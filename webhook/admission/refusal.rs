@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use divvy_api::ResourceName;
 use divvy_api::annotation::AnnotationError;
 use divvy_api::limits::RequestError;
 
@@ -45,6 +46,11 @@ pub(super) enum Refusal {
         "annotation {key}: pods of namespace \"{namespace}\" may not use \"{value}\": an administrator can add the namespace to favouredNamespaces"
     )]
     Namespace { key: &'static str, value: &'static str, namespace: String },
+    #[error(
+        "annotation {key}: needs an amount of memory, of which a part can be in host memory, and all GPUs are requested \
+         whole: set {memory} or {percentage}, and {cores} below 100, or remove the annotation"
+    )]
+    NothingToOversubscribe { key: &'static str, memory: ResourceName, percentage: ResourceName, cores: ResourceName },
     #[error("annotation {key}: the pod has its node and GPUs: delete the pod, and create it with the new value")]
     Fixed { key: &'static str },
     #[error(
@@ -71,6 +77,7 @@ impl Refusal {
             | Self::RequestDiffers { .. }
             | Self::Ephemeral { .. }
             | Self::SameName { .. }
+            | Self::NothingToOversubscribe { .. }
             | Self::Fixed { .. }
             | Self::Mutated { .. } => (422, "Invalid"),
             Self::NamesCards { .. }

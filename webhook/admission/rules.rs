@@ -4,10 +4,10 @@
 //! None of this makes a limit a wall (the container's own command can still set a variable), but what is said in the
 //! spec is meant, or is a mistake; either is better answered here than found out on the card.
 
-use divvy_api::GpuRequest;
 use divvy_api::annotation::{Compute, Preferences, Priority};
 use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
 use divvy_api::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
+use divvy_api::{ContainerRequest, GpuRequest, ResourceNames};
 
 use super::Settings;
 use super::pod::{EnvVar, Place, Pod};
@@ -124,6 +124,22 @@ pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Re
     let refusals: Vec<_> =
         refused.map(|(key, value, _)| Refusal::Namespace { key, value, namespace: namespace.to_owned() }).collect();
     if refusals.is_empty() { Ok(preferences) } else { Err(refusals) }
+}
+
+/// Refusal of a pod that asks for oversubscription and for nothing that could be.
+pub(super) fn oversubscription(
+    preferences: &Preferences,
+    requests: &[ContainerRequest],
+    names: &ResourceNames,
+) -> Option<Refusal> {
+    let mut parts = requests.iter().filter_map(|container| container.request).peekable();
+    let is_in_vain = preferences.oversubscribe && parts.peek().is_some() && parts.all(|part| part.is_exclusive());
+    is_in_vain.then(|| Refusal::NothingToOversubscribe {
+        key: OVERSUBSCRIBE,
+        memory: names.memory.clone(),
+        percentage: names.memory_percentage.clone(),
+        cores: names.cores.clone(),
+    })
 }
 
 /// Warnings about what is allowed and probably not meant.

@@ -171,7 +171,7 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
         share: Share {
             memory: Memory::mib(rng.random_range(1..10) << 10),
             cores: Cores::new(rng.random_range(0..12)),
-            exclusive: false,
+            ..Share::default()
         },
     };
     let ready = json!({"type": "Ready", "status": "True", "reason": "Registered", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use divvy_api::annotation::{self, Planned, PolicyName};
-use divvy_api::gpunode::Health;
+use divvy_api::gpunode::{Health, Oversubscription};
 use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
+use divvy_api::{Memory, Tier};
 
 use super::*;
 use crate::fixture::{AGES, condition, cut, node, pod, share, status};
@@ -187,7 +188,7 @@ fn node_with_inconsistent_report_takes_no_pods() {
     let lies = [
         lie(|node| node.status = None),
         lie(|node| status(node).cards[1].uuid = "GPU-n1-0".parse().expect("a card's name")),
-        lie(|node| status(node).cards[0].memory = divvy_api::Memory::mib(u64::MAX)),
+        lie(|node| status(node).cards[0].memory = Memory::mib(u64::MAX)),
         lie(|node| status(node).cards[0].mig = Some("half".into())),
         lie(|node| status(node).scales.cores = 0),
         lie(|node| status(node).shares = vec![share(node, "", 0, 1, 0)]),
@@ -273,6 +274,84 @@ fn infeasible_pods_are_judged_against_empty_nodes() {
         told(1, 8, &[(AVOID_CARD_UUID, "GPU-full-0,GPU-full-1,GPU-sick-0,GPU-sick-1")]),
     ];
     insta::assert_snapshot!(told.join("\n"));
+}
+
+/// A node with GPUs of 40 GiB whose memory is oversubscribed by 1.5, with so much host memory.
+fn oversubscribing(name: &str, cards: usize, host_gib: u64) -> GpuNode {
+    let mut node = node(name, cards);
+    status(&mut node).tier = Tier::Shim;
+    status(&mut node).oversubscription =
+        Some(Oversubscription { memory_scale: 150, host_memory: Memory::mib(host_gib << 10) });
+    node
+}
+
+fn asking(name: &str, gib: u64) -> PodView {
+    let annotations = [(OVERSUBSCRIBE.to_owned(), "true".to_owned())].into();
+    PodView { annotations, ..pod(name, 1, gib, 0) }
+}
+
+#[test]
+fn oversubscribed_memory_is_filtered_with_reasons() {
+    let (both, plain, now) = (oversubscribing("both", 2, 25), node("plain", 1), Instant::now());
+    let index = index(&[&both, &plain]);
+    let why_not = |index: &Index, pod: &PodView, name: &str| {
+        let (demand, view) = (demand(pod), index.view());
+        let query = Query::new(&demand, index.config());
+        let nodes = view.look_up(&[name], |_| {});
+        assert!(index.rank(&query, &[name], true).fitting.is_empty(), "{name}");
+        index.refusals(&query, &nodes)[0].reason.to_string()
+    };
+    assert_eq!(
+        why_not(&index, &asking("a", 30), "plain"),
+        "node(s) had tier accounting, which can't limit host memory (oversubscribe requested)"
+    );
+    // 20 GiB of a GPU and 10 of the host, each.
+    for name in ["a", "b"] {
+        assert_eq!(card_of(&index.reserve(&demand(&asking(name, 30)), "both", now).expect("fits")), "GPU-both-0");
+    }
+    assert_eq!(card_of(&index.reserve(&demand(&pod("c", 1, 30, 0)), "both", now).expect("fits")), "GPU-both-1");
+    assert_eq!(held(&index, "both"), [40, 30]);
+    assert_eq!(
+        why_not(&index, &pod("d", 1, 11, 0), "both"),
+        "Insufficient GPUs (1 short of memory, largest free 10Gi; 1 holding pods with oversubscribed memory)"
+    );
+    assert_eq!(
+        why_not(&index, &asking("d", 1), "both"),
+        "Insufficient GPUs (1 short of memory, largest free 0Mi; 1 holding pods without oversubscribed memory)"
+    );
+    index.delete_pod("c");
+    assert_eq!(
+        why_not(&index, &asking("d", 18), "both"),
+        "Insufficient GPUs (1 short of memory, largest free 0Mi; 1 short of host memory, 6Gi needed, 5Gi left)"
+    );
+    let fits = |index: &Index, pod: &PodView| {
+        let demand = demand(pod);
+        index.rank(&Query::new(&demand, index.config()), &["both"], true).fitting.len()
+    };
+    assert_eq!([fits(&index, &asking("d", 15)), fits(&index, &pod("d", 1, 40, 0))], [1, 1]);
+    index.delete_pod("a");
+    index.delete_pod("b");
+    assert_eq!([fits(&index, &asking("d", 40)), fits(&index, &asking("d", 41))], [1, 0], "never more than a GPU has");
+
+    let mut off = node("both", 2);
+    status(&mut off).tier = Tier::Shim;
+    index.apply_gpu_node("both", &off);
+    assert_eq!(
+        why_not(&index, &asking("d", 15), "both"),
+        "node(s) didn't oversubscribe memory (oversubscribe requested)"
+    );
+}
+
+#[test]
+fn host_memory_behind_a_gpu_that_is_gone_stays_reserved() {
+    let mut node = oversubscribing("n1", 1, 10);
+    let mut elsewhere = share(&node, "a", 0, 30, 0);
+    (elsewhere.card, elsewhere.share.host) = ("GPU-gone".parse().expect("a UUID"), Memory::mib(8 << 10));
+    status(&mut node).shares = vec![elsewhere];
+    let index = index(&[&node]);
+    let reserve = |name, gib| index.reserve(&demand(&asking(name, gib)), "n1", Instant::now());
+    assert!(matches!(reserve("b", 7), Err(NotReserved::NoPlan { .. })), "3 GiB of the host");
+    assert!(reserve("b", 6).is_ok(), "2 GiB of the host");
 }
 
 /// The two nodes differ in nothing else, so that one of them could stand for both.

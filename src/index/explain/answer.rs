@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use divvy_api::{CardId, MigProfile, Tier};
-use divvy_placement::{Card, NodeScore, Plan, Reason, score};
+use divvy_api::{CardId, Memory, MigProfile, Tier};
+use divvy_placement::{Card, NodeScore, Plan, Reason, host_memory_left, score};
 use serde::Serialize;
 
 use crate::fit::Query;
@@ -41,6 +41,9 @@ pub struct NodeAnswer {
     pub lower: Vec<String>,
     /// Isolation tier of its shares, at least.
     pub tier: Tier,
+    /// Host memory in MiB for what isn't on the GPUs, where the node oversubscribes memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_memory_mi: Option<Part>,
     /// Revision of the ledger that this is by.
     pub ledger_revision: u64,
     /// GPUs as the pod finds them: what it holds itself counts as free.
@@ -78,6 +81,9 @@ pub struct CardAnswer {
     pub profile: Option<MigProfile>,
     /// Memory in MiB.
     pub memory_mi: Part,
+    /// Host memory in MiB that is booked in addition, where its memory is oversubscribed.
+    #[serde(skip_serializing_if = "Memory::is_zero")]
+    pub held_host_memory_mi: Memory,
     /// Compute in percent of a GPU.
     pub cores: Part,
     /// Number of other pods that hold or have reserved shares.
@@ -99,6 +105,12 @@ pub struct Part {
     pub free: u64,
     /// Amount that may be reserved in all.
     pub capacity: u64,
+}
+
+/// Host memory of a node with these cards for what isn't on them; `None`: it oversubscribes no memory.
+pub(super) fn host_memory(cards: &[Card]) -> Option<Part> {
+    let capacity = cards.first()?.oversubscription?.host_memory;
+    Some(Part { free: host_memory_left(cards).as_mib(), capacity: capacity.as_mib() })
 }
 
 // === impl NodeAnswer ===
@@ -151,6 +163,7 @@ impl NodeAnswer {
             barred,
             lower: lower.map(|holder| holder.uid.to_string()).collect(),
             tier: node.tier,
+            host_memory_mi: host_memory(&cards),
             ledger_revision: node.ledger_revision,
             cards: (0..cards.len()).map(|at| CardAnswer::of(node, &cards, at, &plan)).collect(),
         };
@@ -173,6 +186,7 @@ impl CardAnswer {
             model: model.to_string(),
             profile: profile.clone(),
             memory_mi: part(memory_capacity.as_mib(), held.memory.as_mib()),
+            held_host_memory_mi: held.host,
             cores: part(cores_capacity.units().into(), held.cores.units().into()),
             pods: held.pods,
             exclusive: held.exclusive,

@@ -1,9 +1,11 @@
 //! Every node as the index has it: the answer of `/inspect`.
 
+use divvy_api::Memory;
 use divvy_placement::Card;
 use serde::Serialize;
 
 use crate::cluster::Index;
+use crate::explain::answer::{Part, host_memory};
 use crate::snapshot::Node;
 
 /// A node with its GPUs.
@@ -17,6 +19,9 @@ pub struct NodeOverview {
     pub closed: Option<String>,
     /// Isolation tier of its shares, at least.
     pub tier: String,
+    /// Host memory in MiB for what isn't on the GPUs, where the node oversubscribes memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_memory_mi: Option<Part>,
     /// Revision of the ledger that is counted here.
     pub ledger_revision: u64,
     /// GPUs, with reservations on top of what the ledger shows.
@@ -37,6 +42,9 @@ pub struct CardOverview {
     pub memory_mi: u64,
     /// MiB that are held or reserved.
     pub held_memory_mi: u64,
+    /// MiB of host memory that are held or reserved in addition, where its memory is oversubscribed.
+    #[serde(skip_serializing_if = "Memory::is_zero")]
+    pub held_host_memory_mi: Memory,
     /// Percent of compute that may be reserved.
     pub cores: u32,
     /// Percent of compute that is held or reserved.
@@ -66,6 +74,7 @@ impl NodeOverview {
             name: node.name.to_string(),
             closed: node.closed.as_ref().map(ToString::to_string),
             tier: node.tier.to_string(),
+            host_memory_mi: host_memory(&node.cards),
             ledger_revision: node.ledger_revision,
             cards: node.cards.iter().map(CardOverview::of).collect(),
         }
@@ -82,6 +91,7 @@ impl CardOverview {
             healthy: card.healthy,
             memory_mi: card.memory_capacity.as_mib(),
             held_memory_mi: card.held.memory.as_mib(),
+            held_host_memory_mi: card.held.host,
             cores: card.cores_capacity.units(),
             held_cores: card.held.cores.units(),
             exclusive: card.held.exclusive,

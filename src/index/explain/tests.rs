@@ -100,7 +100,7 @@ fn explanation_follows_the_phase_of_the_pod() {
     };
     let (here, p) = (Some("n1".to_owned()), pod("p", 1, 20, 0));
     let card: divvy_api::CardId = "GPU-n1-0".parse().expect("a card");
-    let part = Share { memory: Memory::mib(20 << 10), cores: Cores::ZERO, exclusive: false };
+    let part = Share { memory: Memory::mib(20 << 10), cores: Cores::ZERO, ..Share::default() };
     let shares = [("main".to_owned(), vec![CardShare { uuid: card.clone(), share: part }])].into();
     let cards = Cards { ledger_revision: 7, tier: Tier::Accounting, containers: shares };
     let plan = PlannedCards { chosen: vec![card], reused: Vec::new() };

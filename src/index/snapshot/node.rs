@@ -94,12 +94,19 @@ impl Node {
             Tier::Mig => "node(s) had no MIG instances (tier mig requested)".into(),
             _ => format!("node(s) had tier {} (tier {wanted} requested)", self.tier).into(),
         });
-        let host_memory = || {
-            let why =
-                || format!("node(s) had tier {}, which can't limit host memory (oversubscribe requested)", self.tier);
-            demand.preferences.oversubscribe.then(|| why().into())
-        };
-        tier.or_else(host_memory)
+        tier.or_else(|| self.host_memory_refusal().filter(|_| demand.preferences.oversubscribe))
+    }
+
+    /// Why the node oversubscribes memory for nobody, if so.
+    fn host_memory_refusal(&self) -> Option<Arc<str>> {
+        match self.cards.first().map(|card| card.oversubscription) {
+            _ if self.tier != Tier::Shim => Some(
+                format!("node(s) had tier {}, which can't limit host memory (oversubscribe requested)", self.tier)
+                    .into(),
+            ),
+            Some(None) => Some("node(s) didn't oversubscribe memory (oversubscribe requested)".into()),
+            Some(Some(_)) | None => None,
+        }
     }
 
     fn has_instances(&self) -> bool {
@@ -114,9 +121,11 @@ impl Node {
     /// Number of the node's kind: nodes of one kind could run the same pods if they were empty.
     pub(crate) fn kind(&self) -> u64 {
         let mut state = FixedState::default().build_hasher();
-        for Card { id, model, profile, memory, memory_capacity, cores_capacity, numa, .. } in &self.cards {
+        for Card { id, model, profile, memory, memory_capacity, cores_capacity, numa, oversubscription, .. } in
+            &self.cards
+        {
             (model, profile.as_ref().map(MigProfile::as_str), id.is_instance(), numa).hash(&mut state);
-            (memory.as_mib(), memory_capacity.as_mib(), cores_capacity.units()).hash(&mut state);
+            (memory.as_mib(), memory_capacity.as_mib(), cores_capacity.units(), oversubscription).hash(&mut state);
         }
         (Arc::as_ptr(&self.links).addr(), self.tier, self.is_silent()).hash(&mut state);
         state.finish()
@@ -127,10 +136,7 @@ impl Node {
 pub(crate) fn hold(cards: &mut [Card], all_taken: impl Iterator<Item = Taken>) {
     for taken in all_taken {
         let Some(Card { held, free_slots, .. }) = cards.get_mut(taken.card) else { continue };
-        held.memory = held.memory.saturating_add(taken.share.memory);
-        held.cores = held.cores.saturating_add(taken.share.cores);
-        held.exclusive |= taken.share.exclusive;
-        held.pods = held.pods.saturating_add(1);
+        *held = held.with(&taken.share);
         *free_slots = free_slots.saturating_sub(taken.slots);
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use divvy_api::gpunode::{CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, Scales, ShareStatus};
+use divvy_api::gpunode::{CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, Oversubscription, Scales, ShareStatus};
 use divvy_api::pod::{ContainerKind, peak};
-use divvy_api::{CardId, Cores, Tier};
+use divvy_api::{CardId, Cores, Memory, Tier};
 use divvy_placement::{Card, Held, Link, Links, Taken};
 
 use crate::demand::SchedulingConfig;
@@ -76,6 +76,12 @@ pub enum Unusable {
         /// Percent of compute.
         cores: u32,
     },
+    /// Scale by which nothing is oversubscribed, or that is too large.
+    #[error("GpuNode oversubscribes memory to {memory_scale} %: expected 101 to {MOST_SCALE}")]
+    Oversubscription {
+        /// Percent of the memory that is booked of the GPUs.
+        memory_scale: u32,
+    },
     /// Share without a pod.
     #[error("GpuNode has a share without a pod's UID")]
     NoPod,
@@ -92,10 +98,15 @@ const MOST_SCALE: u32 = 10_000;
 impl Report {
     pub(crate) fn read(node: &GpuNode, config: &SchedulingConfig, shared: &mut SharedValues) -> Result<Self, Unusable> {
         let status = node.status.as_ref().ok_or(Unusable::NoStatus)?;
-        let GpuNodeStatus { scales, .. } = status;
+        let GpuNodeStatus { scales, oversubscription, .. } = status;
         let believed = |scale| (1..=MOST_SCALE).contains(&scale);
         if !believed(scales.memory) || !believed(scales.cores) {
             return Err(Unusable::Scales { memory: scales.memory, cores: scales.cores });
+        }
+        if let Some(Oversubscription { memory_scale, .. }) = *oversubscription
+            && !(101..=MOST_SCALE).contains(&memory_scale)
+        {
+            return Err(Unusable::Oversubscription { memory_scale });
         }
         if status.cards.len() > MOST_CARDS {
             return Err(Unusable::Cards(status.cards.len()));
@@ -115,7 +126,7 @@ impl Report {
             .collect();
         let card = |(at, card): (usize, &CardStatus)| {
             let card = read_card(card, !unhealthy.contains_key(&at), *scales, config.slots_per_card, shared)?;
-            Ok(Card { undivided: status.tier == Tier::Mig, ..card })
+            Ok(Card { undivided: status.tier == Tier::Mig, oversubscription: of_cards(status), ..card })
         };
         let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
         let pods = pods(&status.shares, &cards)?;
@@ -160,8 +171,18 @@ fn read_card(
         free_slots: slots_per_card,
         held: Held::default(),
         undivided: false,
+        oversubscription: None,
         busy: 0,
     })
+}
+
+/// How the node oversubscribes the memory of its cards: shares of others hold host memory too.
+fn of_cards(status: &GpuNodeStatus) -> Option<Oversubscription> {
+    let oversubscription = status.oversubscription?;
+    let is_elsewhere = |share: &&ShareStatus| status.cards.iter().all(|card| card.uuid != share.card);
+    let elsewhere: Memory = status.shares.iter().filter(is_elsewhere).map(|share| share.share.host).sum();
+    let host_memory = oversubscription.host_memory.saturating_sub(elsewhere);
+    Some(Oversubscription { host_memory, ..oversubscription })
 }
 
 /// Percent by which a card is busier than reserved when it was measured. A pod that uses its own share is no reason to avoid

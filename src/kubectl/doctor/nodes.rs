@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use divvy_api::ResourceNames;
 use divvy_api::quantity::parse_memory_total;
+use divvy_api::{Memory, ResourceNames};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
@@ -129,7 +129,8 @@ fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
     disagreement(report, host?).map(|found| Check::warning(link(name), found, remedy))
 }
 
-/// Where the Node's amount of memory doesn't follow from the report: it is what is free, and what is held in MiB.
+/// Where the Node's amount of memory doesn't follow from the report: it is what is free, and what is held in MiB; with host
+/// memory in place of the GPUs', as far as that is free or held.
 fn disagreement(report: &NodeReport, node: &NodeView) -> Option<String> {
     let resource = ResourceNames::default().memory;
     let memory = report.totals.memory_mi;
@@ -143,7 +144,9 @@ fn disagreement(report: &NodeReport, node: &NodeView) -> Option<String> {
         });
     };
     let amount = amount.as_mib();
-    let most = memory.free.saturating_add(memory.held);
+    let held = report.cards.iter().map(|card| card.host_memory_mi).sum::<Memory>();
+    let free = report.oversubscription.map_or(0, |oversubscription| oversubscription.host_memory_mi.free);
+    let most = [memory.free, memory.held, held.as_mib(), free].into_iter().fold(0, u64::saturating_add);
     (amount < memory.free || amount > most).then(|| {
         format!("its Node offers {resource}: {amount}, by its GpuNode that should be {} to {most}", memory.free)
     })

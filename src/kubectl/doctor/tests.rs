@@ -235,6 +235,26 @@ fn nodes_with_problems_are_named() {
 }
 
 #[test]
+fn amount_of_an_oversubscribing_node_includes_host_memory() {
+    let offers = |mib: u64| {
+        wrong(|facts| {
+            let status = status(facts, 1);
+            status["oversubscription"] = json!({ "memoryScale": 150, "hostMemoryMi": 8192 });
+            status["shares"] = json!([{
+                "podUid": "u", "namespace": "ns", "pod": "p", "container": "c", "kind": "app", "card": "GPU-node-2",
+                "memoryMi": 12288, "hostMemoryMi": 4096, "cores": 0,
+            }]);
+            let mut node = node("node-2");
+            node["status"]["capacity"]["nvidia.com/gpumem"] = mib.to_string().into();
+            facts.nodes.as_mut().expect("some")[1] = read(node);
+        })
+    };
+    // 12 GiB are held, 16 of the GPU and 4 of the host are left.
+    assert_eq!(offers(32 << 10), "");
+    assert!(offers((32 << 10) + 1).contains("by its GpuNode that should be 16384 to 32768"));
+}
+
+#[test]
 fn every_webhook_check_can_fail() {
     fn of(facts: &mut Facts) -> &mut WebhookFacts {
         &mut facts.webhook

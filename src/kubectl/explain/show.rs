@@ -20,6 +20,18 @@ const MOST_FITTING: usize = 10;
 
 type Row = Vec<(&'static str, String)>;
 
+/// Columns of nodes beside those that are always there.
+#[derive(Clone, Copy)]
+struct Columns {
+    wide: bool,
+    has_host: bool,
+}
+
+/// Whether any of these nodes oversubscribes memory.
+fn has_host(nodes: &[NodeAnswer]) -> bool {
+    nodes.iter().any(|node| node.host_memory_mi.is_some())
+}
+
 /// Text for a terminal.
 pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     let Explanation { namespace, name, verdict, asks, state, priority, fitting, expected, nodes, .. } =
@@ -41,7 +53,8 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     }
     lines.extend(hints(found).iter().map(|hint| format!("  hint: {}\n", plain(hint))));
     let containers = asks.iter().flat_map(|asks| &asks.containers).map(container_row).collect();
-    let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(card_rows).collect();
+    let has_host = has_host(nodes);
+    let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(|node| card_rows(node, has_host)).collect();
     let expected = expected.iter().filter(|_| wide).flat_map(|expected| &expected.requests).map(expected_row).collect();
     let tables = [containers, allocated_rows(state), node_rows(nodes, wide), cards, expected];
     let tables =
@@ -98,10 +111,12 @@ fn allocated_rows(state: &State) -> Vec<Row> {
         State::Given { node, cards: Cards { tier, containers, .. } } => {
             let shares =
                 containers.iter().flat_map(|(container, shares)| shares.iter().map(move |share| (container, share)));
+            let has_host = containers.values().flatten().any(|card| !card.share.host.is_zero());
             let row = |(container, card): (&String, &divvy_api::annotation::CardShare)| {
                 let mut row = start(node, container, card.uuid.as_str());
+                row.push(("MEMORY", card.share.memory.to_string()));
+                row.extend(has_host.then(|| ("HOST MEMORY", card.share.host.to_string())));
                 row.extend([
-                    ("MEMORY", card.share.memory.to_string()),
                     ("CORES", card.share.cores.to_string()),
                     ("EXCLUSIVE", card.share.exclusive.to_string()),
                     ("TIER", tier.to_string()),
@@ -115,8 +130,9 @@ fn allocated_rows(state: &State) -> Vec<Row> {
 }
 
 fn node_rows(nodes: &[NodeAnswer], wide: bool) -> Vec<Row> {
+    let columns = Columns { wide, has_host: has_host(nodes) };
     if wide || nodes.len() <= MOST_ROWS {
-        return nodes.iter().map(|node| node_row(&[node], wide)).collect();
+        return nodes.iter().map(|node| node_row(&[node], columns)).collect();
     }
     let fitting = nodes.iter().take_while(|node| node.fits == Fits::Now).count();
     let (fitting, others) = nodes.split_at(fitting);
@@ -130,11 +146,11 @@ fn node_rows(nodes: &[NodeAnswer], wide: bool) -> Vec<Row> {
     let mut alike: Vec<_> = alike.into_iter().collect();
     alike.sort_by_key(|((fits, _), nodes)| (*fits, std::cmp::Reverse(nodes.len())));
     groups.extend(alike.into_iter().map(|(_, nodes)| nodes));
-    groups.iter().map(|group| node_row(group, false)).collect()
+    groups.iter().map(|group| node_row(group, columns)).collect()
 }
 
 /// A node, or several that give the same answer.
-fn node_row(nodes: &[&NodeAnswer], wide: bool) -> Row {
+fn node_row(nodes: &[&NodeAnswer], columns: Columns) -> Row {
     let first = nodes[0];
     let most = |free: fn(&CardAnswer) -> u64| nodes.iter().flat_map(|node| &node.cards).map(free).max().unwrap_or(0);
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -143,9 +159,13 @@ fn node_row(nodes: &[&NodeAnswer], wide: bool) -> Row {
         ("FITS", in_words(first).to_owned()),
         ("SCORE", first.score.to_string()),
         ("FREE MEMORY", Memory::mib(most(|card| card.memory_mi.free)).to_string()),
-        ("FREE CORES", most(|card| card.cores.free).to_string()),
     ];
-    if wide {
+    if columns.has_host {
+        let free = nodes.iter().filter_map(|node| Some(node.host_memory_mi?.free)).max();
+        row.push(("FREE HOST MEMORY", free.map(|mib| Memory::mib(mib).to_string()).unwrap_or_default()));
+    }
+    row.push(("FREE CORES", most(|card| card.cores.free).to_string()));
+    if columns.wide {
         row.push(("TIER", first.tier.to_string()));
     }
     row.push(("REASON", first.reason.clone().unwrap_or_default()));
@@ -167,20 +187,24 @@ fn in_words(node: &NodeAnswer) -> &'static str {
     }
 }
 
-fn card_rows(node: &NodeAnswer) -> Vec<Row> {
+fn card_rows(node: &NodeAnswer, has_host: bool) -> Vec<Row> {
     let row = |card: &CardAnswer| {
         let would = if card.chosen { "would be given" } else { "" };
         let part = |free: String, capacity: String| format!("{free}/{capacity}");
         let mib = |amount: u64| Memory::mib(amount).to_string();
-        vec![
+        let mut row = vec![
             ("NODE", node.name.clone()),
             ("GPU", card.uuid.to_string()),
             ("MODEL", card.model.clone()),
             ("FREE MEMORY", part(mib(card.memory_mi.free), mib(card.memory_mi.capacity))),
+        ];
+        row.extend(has_host.then(|| ("HOST MEMORY", card.held_host_memory_mi.to_string())));
+        row.extend([
             ("FREE CORES", part(card.cores.free.to_string(), card.cores.capacity.to_string())),
             ("PODS", card.pods.to_string()),
             ("REASON", card.reason.clone().unwrap_or_else(|| would.to_owned())),
-        ]
+        ]);
+        row
     };
     node.cards.iter().map(row).collect()
 }

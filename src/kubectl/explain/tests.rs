@@ -1,6 +1,7 @@
 use std::time::Instant;
 
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::{GpuNode, Oversubscription};
+use divvy_api::{Memory, Tier};
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{AGES, condition, node, pod, share, status};
 use divvy_index::pod::PodView;
@@ -50,6 +51,19 @@ fn many_nodes_are_shown_by_their_reasons() {
     let nodes: Vec<GpuNode> =
         (0..40).map(|number| with(number, [1, 30, 25][usize::from(number > 14) + usize::from(number > 37)])).collect();
     insta::assert_snapshot!(shown(&index(&nodes), &pod("p", 1, 20, 0), false));
+}
+
+#[test]
+fn host_memory_has_a_column_where_a_node_oversubscribes() {
+    let (mut both, plain) = (node("both", 2), node("plain", 1));
+    let oversubscription = Oversubscription { memory_scale: 150, host_memory: Memory::mib(12 << 10) };
+    (status(&mut both).tier, status(&mut both).oversubscription) = (Tier::Shim, Some(oversubscription));
+    let mut held = share(&both, "a", 0, 30, 0);
+    held.share.host = Memory::mib(10 << 10);
+    status(&mut both).shares = vec![held, share(&both, "b", 1, 8, 0)];
+    let index = index(&[both, plain]);
+    let annotations = [("divvy.dev/oversubscribe".to_owned(), "true".to_owned())].into();
+    insta::assert_snapshot!(shown(&index, &PodView { annotations, ..pod("p", 1, 12, 0) }, true));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A `GpuNode` read field by field: one of a newer or older divvy-node shows what can be read, and what can't is said.
 
-use divvy_api::gpunode::{LinkStatus, Scales};
+use divvy_api::gpunode::{LinkStatus, Oversubscription, Scales};
 use divvy_api::{CardId, ContainerKind, Cores, Memory, Share as Part, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -15,6 +15,7 @@ pub(super) struct Said {
     pub(super) shares: Vec<Share>,
     pub(super) tier: Option<String>,
     pub(super) scales: Scales,
+    pub(super) oversubscription: Option<Oversubscription>,
     pub(super) ledger_revision: Option<u64>,
     pub(super) conditions: Vec<Condition>,
     /// Whether it has a status at all.
@@ -52,7 +53,7 @@ pub struct Share {
     pub kind: ContainerKind,
     #[serde(skip)]
     pub(super) card: String,
-    /// `memoryMi`, `cores`, and `exclusive` where it is true.
+    /// `memoryMi`, `hostMemoryMi` where a part is in host memory, `cores`, and `exclusive` where it is true.
     #[serde(flatten)]
     pub part: Part,
     /// The hardware keeps the container to it, whatever the node's tier, as it is all of a MIG instance.
@@ -84,6 +85,7 @@ impl Said {
             shares: status.each("shares", Share::of),
             tier: status.optional("tier"),
             scales: status.optional("scales").unwrap_or_default(),
+            oversubscription: status.optional("oversubscription"),
             ledger_revision: status.optional("ledgerRevision"),
             conditions: status.optional("conditions").unwrap_or_default(),
             reported: object.is_object(),
@@ -140,6 +142,7 @@ impl Share {
         let card: String = fields.required("card");
         let part = Part {
             memory: fields.required("memoryMi"),
+            host: fields.optional("hostMemoryMi").unwrap_or_default(),
             cores: fields.required::<Cores>("cores"),
             exclusive: fields.optional("exclusive").unwrap_or_default(),
         };

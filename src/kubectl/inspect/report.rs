@@ -8,6 +8,7 @@ mod card;
 
 use std::collections::{BTreeMap, HashSet};
 
+use divvy_api::gpunode::Oversubscription;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
@@ -46,6 +47,9 @@ pub struct NodeReport {
     /// How shares are enforced; absent if the daemon hasn't said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
+    /// Oversubscription of the GPUs' memory, where the node is configured for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oversubscription: Option<OversubscriptionReport>,
     /// Revision of the ledger that this shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger_revision: Option<u64>,
@@ -57,6 +61,16 @@ pub struct NodeReport {
     pub cards: Vec<CardReport>,
     /// Sums over these cards.
     pub totals: Totals,
+}
+
+/// Oversubscription of a node's GPU memory.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OversubscriptionReport {
+    /// Memory that pods may allocate, in percent of the GPU memory that is booked for them.
+    pub memory_scale: u32,
+    /// Host memory that is booked for the rest, in MiB.
+    pub host_memory_mi: Amount,
 }
 
 /// How long ago, in words that follow a statement: ` for 5m`.
@@ -104,8 +118,13 @@ impl NodeReport {
         let cards = cards(&said, takes_pods && said.unread.is_empty());
         let mut totals = cards.iter().map(CardReport::totals).fold(Totals::default(), Totals::plus);
         totals.pods = said.shares.iter().map(|share| &share.pod_uid).collect::<HashSet<_>>().len();
+        let held = cards.iter().map(|card| card.host_memory_mi).sum();
+        let oversubscription = said.oversubscription.map(|Oversubscription { memory_scale, host_memory }| {
+            OversubscriptionReport { memory_scale, host_memory_mi: Amount::of_host(host_memory, held) }
+        });
         let Said { tier, ledger_revision, conditions, .. } = said;
-        Self { name: found.name.clone(), takes_pods, tier, ledger_revision, problems, conditions, cards, totals }
+        let name = found.name.clone();
+        Self { name, takes_pods, tier, oversubscription, ledger_revision, problems, conditions, cards, totals }
     }
 }
 

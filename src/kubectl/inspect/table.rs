@@ -3,8 +3,16 @@
 use divvy_api::Memory;
 
 use super::read::Share;
-use super::report::{Amount, CardReport, NodeReport, Report, Totals};
+use super::report::{Amount, CardReport, NodeReport, OversubscriptionReport, Report, Totals};
 use crate::text::{self, distinct_length, plain, table};
+
+/// Columns beside those that all tables have.
+#[derive(Clone, Copy)]
+struct Columns {
+    wide: bool,
+    /// Those of host memory, where the node oversubscribes memory.
+    has_host: bool,
+}
 
 /// Text for a terminal; none, if there are no nodes.
 pub(super) fn render(report: &Report, wide: bool, with_heads: bool) -> String {
@@ -19,14 +27,17 @@ pub(super) fn render(report: &Report, wide: bool, with_heads: bool) -> String {
 fn block(node: &NodeReport, wide: bool, with_heads: bool) -> String {
     let state = if node.takes_pods { "takes pods" } else { "TAKES NO PODS" };
     let tier = node.tier.as_ref().map(|tier| format!(", tier {}", plain(tier))).unwrap_or_default();
-    let head = format!("{}: {state}{tier}, {}\n", plain(&node.name), sums(&node.totals));
+    let host_memory = node.oversubscription.map(host_memory).unwrap_or_default();
+    let head = format!("{}: {state}{tier}, {}{host_memory}\n", plain(&node.name), sums(&node.totals));
     let problems = node.problems.iter().map(|problem| format!("  problem: {}\n", plain(problem)));
     let length =
         if wide { usize::MAX } else { distinct_length(node.cards.iter().map(|card| card.uuid.as_str()).collect()) };
     let uuid = |card: &CardReport| card.uuid.chars().take(length).collect::<String>();
-    let cards = node.cards.iter().map(|card| card_row(card, uuid(card), &node.cards, wide)).collect();
+    let has_host = node.oversubscription.is_some() || node.cards.iter().any(|card| !card.host_memory_mi.is_zero());
+    let columns = Columns { wide, has_host };
+    let cards = node.cards.iter().map(|card| card_row(card, uuid(card), &node.cards, columns)).collect();
     let by_card = node.cards.iter().flat_map(|card| card.shares.iter().map(move |share| (card, share)));
-    let shares = by_card.map(|(card, share)| share_row(share, uuid(card), wide)).collect();
+    let shares = by_card.map(|(card, share)| share_row(share, uuid(card), columns)).collect();
     let tables = [table(cards, with_heads), table(shares, with_heads)];
     let tables = tables.into_iter().filter(|table| !table.is_empty()).map(|table| format!("\n{table}"));
     std::iter::once(head).chain(problems).chain(tables).collect()
@@ -40,7 +51,12 @@ fn sums(totals: &Totals) -> String {
     format!("{healthy_cards}/{cards} GPUs healthy, {pods}, memory {memory} ({free} free), cores {all} ({spare} free)")
 }
 
-fn card_row(card: &CardReport, uuid: String, all: &[CardReport], wide: bool) -> Vec<(&'static str, String)> {
+fn host_memory(OversubscriptionReport { memory_scale, host_memory_mi }: OversubscriptionReport) -> String {
+    let (held, free) = (held_of(&host_memory_mi, mib), mib(host_memory_mi.free));
+    format!(", memory oversubscribed to {memory_scale}% with host memory {held} ({free} free)")
+}
+
+fn card_row(card: &CardReport, uuid: String, all: &[CardReport], columns: Columns) -> Vec<(&'static str, String)> {
     let health = if card.cordoned { format!("{},Cordoned", card.health) } else { card.health.clone() };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut row = vec![
@@ -49,11 +65,14 @@ fn card_row(card: &CardReport, uuid: String, all: &[CardReport], wide: bool) -> 
         ("HEALTH", health),
         ("MEMORY", held_of(&card.memory_mi, mib)),
         ("FREE MEMORY", mib(card.memory_mi.free)),
+    ];
+    row.extend(columns.has_host.then(|| ("HOST MEMORY", card.host_memory_mi.to_string())));
+    row.extend([
         ("CORES", held_of(&card.cores, count)),
         ("FREE CORES", count(card.cores.free)),
         ("PODS", card.pods.to_string()),
-    ];
-    if wide {
+    ]);
+    if columns.wide {
         row.push(("NUMA", card.numa.map(|numa| numa.to_string()).unwrap_or_default()));
         row.push(("MIG", text(&card.mig)));
         row.push(("BUSY", card.utilization.map(|percent| format!("{percent}%")).unwrap_or_default()));
@@ -72,7 +91,7 @@ fn links(card: &CardReport, all: &[CardReport]) -> String {
     if card.links.is_empty() { String::new() } else { all.iter().map(class).collect::<Vec<_>>().join(" ") }
 }
 
-fn share_row(share: &Share, uuid: String, wide: bool) -> Vec<(&'static str, String)> {
+fn share_row(share: &Share, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {
     let mut row = vec![
         ("GPU", uuid),
         ("NAMESPACE", share.namespace.clone()),
@@ -80,10 +99,13 @@ fn share_row(share: &Share, uuid: String, wide: bool) -> Vec<(&'static str, Stri
         ("CONTAINER", share.container.clone()),
         ("KIND", text::kind(share.kind).to_owned()),
         ("MEMORY", share.part.memory.to_string()),
+    ];
+    row.extend(columns.has_host.then(|| ("HOST MEMORY", share.part.host.to_string())));
+    row.extend([
         ("CORES", share.part.cores.to_string()),
         ("EXCLUSIVE", if share.by_hardware { "by hardware".to_owned() } else { share.part.exclusive.to_string() }),
-    ];
-    if wide {
+    ]);
+    if columns.wide {
         row.push(("POD UID", share.pod_uid.clone()));
     }
     row

@@ -1,4 +1,6 @@
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, LinkStatus, Scales, ShareStatus};
+use divvy_api::gpunode::{
+    CardStatus, GpuNode, GpuNodeStatus, Health, LinkStatus, Oversubscription, Scales, ShareStatus,
+};
 use divvy_api::{CardId, ContainerKind, Cores, Memory, Share, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ApiResource, DynamicObject};
@@ -292,6 +294,23 @@ fn similar_uuids_are_shortened_to_distinct_lengths() {
 }
 
 #[test]
+fn oversubscribed_node_shows_gpu_and_host_memory_apart() {
+    let oversubscribed = |pod: &str, memory: u64, host: u64| {
+        let mut share = share(pod, "main", "app", 0, memory, 0);
+        share["hostMemoryMi"] = host.into();
+        share
+    };
+    let mut data = node();
+    data["status"]["shares"] = json!([
+        oversubscribed("a/one", 30720, 10240),
+        oversubscribed("a/two", 30720, 10240),
+        share("b/three", "main", "app", 1, 3000, 0)
+    ]);
+    data["status"]["oversubscription"] = json!({ "memoryScale": 150, "hostMemoryMi": 65536 });
+    insta::assert_snapshot!(shown(data, host("True", "64")));
+}
+
+#[test]
 fn status_of_todays_daemon_is_read_whole() {
     let id = |at: usize| CARDS[at].parse::<CardId>().expect("a UUID");
     let status = GpuNodeStatus {
@@ -314,10 +333,11 @@ fn status_of_todays_daemon_is_read_whole() {
             container: "c".to_owned(),
             kind: ContainerKind::Sidecar,
             card: id(0),
-            share: Share { memory: Memory::mib(7), cores: Cores::new(3), exclusive: true },
+            share: Share { memory: Memory::mib(7), cores: Cores::new(3), exclusive: true, host: Memory::mib(2) },
         }],
         tier: Tier::Mps,
-        scales: Scales { memory: 200, cores: 300 },
+        scales: Scales { memory: 50, cores: 300 },
+        oversubscription: Some(Oversubscription { memory_scale: 150, host_memory: Memory::mib(9) }),
         ledger_revision: 5,
         conditions: serde_json::from_value(json!([{
             "type": "Ready", "status": "True", "reason": "R", "message": "M", "lastTransitionTime": Time(now()),

@@ -19,7 +19,7 @@ fn usage(
     ContainerUsage {
         of: of("team", pod),
         card: card.parse().expect("a UUID"),
-        share: Share { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive },
+        share: Share { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive, ..Share::default() },
         region,
         driver_bytes: driver,
         overhead_bytes: if region.is_some() { 512 << 20 } else { 0 },

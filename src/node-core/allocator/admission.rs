@@ -3,7 +3,7 @@
 use divvy_api::annotation::{self, Planned, Preferences, RequestAnnotation};
 use divvy_api::limits::pod_requests;
 use divvy_api::names::annotation::{PLANNED, REQUEST};
-use divvy_api::{CardId, ContainerRequest, Tier};
+use divvy_api::{CardId, ContainerRequest, Share, Tier};
 use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
 use tracing::{info, warn};
 
@@ -25,6 +25,24 @@ pub(super) struct Admission {
     pub(super) proposed: Option<Proposal>,
 }
 
+/// What the first containers of a pod hold.
+#[derive(Debug, Default)]
+pub(super) struct Allocated {
+    /// Positions of cards, by container.
+    pub(super) cards: Vec<Vec<usize>>,
+    /// Shares of these cards.
+    pub(super) shares: Vec<Vec<(usize, Share)>>,
+}
+
+// === impl Allocated ===
+
+impl Allocated {
+    pub(super) fn new(shares: Vec<Vec<(usize, Share)>>) -> Self {
+        let cards = shares.iter().map(|shares| shares.iter().map(|(card, _)| *card).collect()).collect();
+        Self { cards, shares }
+    }
+}
+
 // === impl Admission ===
 
 impl Admission {
@@ -44,24 +62,29 @@ impl Admission {
             return Err(Refusal::Tier { wanted, offered: served });
         }
         if preferences.oversubscribe {
-            return Err(Refusal::Oversubscribe { tier: served });
+            if served != Tier::Shim {
+                return Err(Refusal::Oversubscribe { tier: served });
+            }
+            settings.oversubscription.ok_or(Refusal::NotOversubscribed)?;
         }
         let chosen = text(PLANNED).and_then(|text| planned(text, pod, &requests, settings)).unwrap_or_default();
         Ok(Self { pod: pod.reference(), requests, preferences, chosen, proposed: None })
     }
 
-    /// The plan that was made before if it still fits, else a new one. `allocated`: cards that the first containers hold.
+    /// The plan that was made before if it still fits, else a new one. `allocated`: what the first containers hold.
     pub(super) fn plan(
         &self,
         cards: &[Card],
-        allocated: &[Vec<usize>],
+        allocated: &Allocated,
         inventory: &Inventory,
         settings: &AllocationSettings,
     ) -> Result<Plan, Refusal> {
-        let request = PodRequest { containers: &self.requests, allocated, preferences: &self.preferences };
+        let Allocated { cards: held, shares } = allocated;
+        let request =
+            PodRequest { containers: &self.requests, allocated: held, shares, preferences: &self.preferences };
         let anew = |misfit: &Misfit| info!(pod = %self.pod, %misfit, "planned GPUs don't fit any more: planning again");
         let fits = |made: &Plan| verify(cards, &request, made).inspect_err(anew).is_ok();
-        if let Some(made) = self.made(cards, allocated).filter(fits) {
+        if let Some(made) = self.made(cards, held).filter(fits) {
             return Ok(made);
         }
         let name = self.preferences.card_policy.unwrap_or(settings.policy.name);

@@ -7,14 +7,17 @@
 use std::slice;
 
 use divvy_api::annotation::Preferences;
-use divvy_api::{ContainerKind, ContainerRequest};
-use divvy_placement::{Card, ContainerPlan, Held, Misfit, Plan, PodRequest, takes_whole, verify};
+use divvy_api::pod::peak;
+use divvy_api::{ContainerKind, ContainerRequest, Memory, Share};
+use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Reason, host_memory_left, verify};
 
-/// A pod and the cards of its containers, by position; of those that it doesn't hold yet, none.
+use super::admission::Allocated;
+
+/// A pod and what its containers hold; those that have yet to come hold nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Holder<'a> {
     pub(super) requests: &'a [ContainerRequest],
-    pub(super) held: &'a [Vec<usize>],
+    pub(super) held: &'a Allocated,
     pub(super) preferences: &'a Preferences,
 }
 
@@ -26,14 +29,37 @@ impl Holder<'_> {
         self.phases().filter(|phase| phase.contains(&container)).try_for_each(|phase| {
             let beside = phase.into_iter().filter(|other| *other != container);
             self.fits_on(container, &self.with(cards, beside))
-        })
+        })?;
+        self.has_host_memory(container, cards)
+    }
+
+    /// Whether the node has the host memory that is booked for the pod: containers that run one after another share what is
+    /// booked on one card, not on two.
+    fn has_host_memory(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
+        if self.shares(container).all(|(_, share)| share.host.is_zero()) {
+            return Ok(());
+        }
+        let steps =
+            |card| self.requests.iter().enumerate().map(move |(at, request)| (request.kind, self.share(at, card)));
+        let wanted: Memory = (0..cards.len()).map(|card| peak(steps(card)).host).sum();
+        let free = host_memory_left(cards);
+        if wanted > free { Err(Misfit::Node { reason: Reason::HostMemory { wanted, free } }) } else { Ok(()) }
+    }
+
+    /// Share that a container holds of a card; nothing if it holds none.
+    fn share(&self, container: usize, card: usize) -> Share {
+        self.shares(container).find(|(held, _)| *held == card).map(|(_, share)| share).unwrap_or_default()
+    }
+
+    fn shares(&self, container: usize) -> impl Iterator<Item = (usize, Share)> {
+        self.held.shares.get(container).into_iter().flatten().copied()
     }
 
     fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
         let request = ContainerRequest { kind: ContainerKind::App, ..self.requests[container].clone() };
-        let request =
-            PodRequest { containers: slice::from_ref(&request), allocated: &[], preferences: self.preferences };
-        let chosen = ContainerPlan { chosen: self.held[container].clone(), ..ContainerPlan::default() };
+        let (containers, shares) = (slice::from_ref(&request), slice::from_ref(&self.held.shares[container]));
+        let request = PodRequest { containers, allocated: &[], shares, preferences: self.preferences };
+        let chosen = ContainerPlan { chosen: self.held.cards[container].clone(), ..ContainerPlan::default() };
         verify(cards, &request, &Plan { containers: vec![chosen] })
     }
 
@@ -51,21 +77,10 @@ impl Holder<'_> {
 
     /// The cards as they are with these containers of the pod on them.
     fn with(&self, cards: &[Card], containers: impl Iterator<Item = usize>) -> Vec<Card> {
-        let (mut cards, whole) = (cards.to_vec(), takes_whole(cards, self.preferences));
-        for container in containers {
-            let (request, held) = (self.requests[container].request, self.held.get(container).into_iter().flatten());
-            for (request, position) in
-                request.into_iter().flat_map(|request| held.clone().map(move |at| (request, *at)))
-            {
-                let Card { memory, held, .. } = &mut cards[position];
-                let share = request.share_of(*memory, whole);
-                *held = Held {
-                    memory: held.memory.saturating_add(share.memory),
-                    cores: held.cores.saturating_add(share.cores),
-                    exclusive: held.exclusive || share.exclusive,
-                    pods: held.pods.saturating_add(1),
-                };
-            }
+        let mut cards = cards.to_vec();
+        for (position, share) in containers.flat_map(|container| self.shares(container)) {
+            let held = &mut cards[position].held;
+            *held = held.with(&share);
         }
         cards
     }

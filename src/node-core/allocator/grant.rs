@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use divvy_api::{GpuRequest, Memory, SlotId, Tier};
+use divvy_api::request::Sharing;
+use divvy_api::{CardId, GpuRequest, Memory, Share, SlotId, Tier};
 use divvy_placement::Card;
 use tracing::info;
 
-use super::admission::Admission;
+use super::admission::{Admission, Allocated};
 use super::fits::Holder;
 use super::{Allocator, Refusal, refusal};
 use crate::ledger::{Holding, Nonce, Origin, Part, Terms};
@@ -32,12 +33,13 @@ impl Allocator {
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
         let Admission { pod, requests, preferences, .. } = admission;
         let Some(request) = requests[grant.container].request else { return Err(Refusal::Stale) };
-        let parts = self.parts(request, self.takes_whole(preferences), grant.slots)?;
-        if !grant.planned {
-            self.judge(admission, grant)?;
-        }
-
+        let sharing = self.sharing(preferences);
         let name = &requests[grant.container].name;
+        let held = self.ledger.allocations().pod(&pod.uid).and_then(|entry| entry.holding(name));
+        let parts = self.parts(request, sharing, grant.slots, held)?;
+        if !grant.planned {
+            self.judge(admission, grant, &parts)?;
+        }
         let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         let terms = Terms {
             tier: if self.is_only_accounted(admission) { Tier::Accounting } else { self.containers.tier_on(&shares) },
@@ -48,6 +50,9 @@ impl Allocator {
         let offered = holding.terms_under(self.tier()).tier;
         if let Some(wanted) = preferences.tier.filter(|wanted| *wanted > offered) {
             return Err(Refusal::Tier { wanted, offered });
+        }
+        if offered != Tier::Shim && holding.parts.iter().any(|part| !part.share.host.is_zero()) {
+            return Err(Refusal::Oversubscribe { tier: offered });
         }
         let replaced = self.ledger.allocations().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let answer = self.containers.prepare(&AllocatedContainer::new(pod, name, &holding, self.tier()))?;
@@ -71,8 +76,15 @@ impl Allocator {
             && self.settings.accounting_namespaces.contains(&admission.pod.namespace)
     }
 
-    /// The container's part of each slot's card, or all of it. The cards have to be known and distinct.
-    fn parts(&self, request: GpuRequest, whole: bool, slots: &[SlotId]) -> Result<Vec<Part>, Refusal> {
+    /// The container's share of each slot's card, which stays what it is where the container holds one already: its processes
+    /// may use it. The cards have to be known and distinct.
+    fn parts(
+        &self,
+        request: GpuRequest,
+        sharing: Sharing,
+        slots: &[SlotId],
+        held: Option<&Holding>,
+    ) -> Result<Vec<Part>, Refusal> {
         let memory = |slot: &SlotId| -> Option<Memory> {
             let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
             card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
@@ -83,18 +95,16 @@ impl Allocator {
             if parts.iter().any(|part| part.card == slot.card) {
                 return Err(Refusal::SameCard { card: slot.card.clone() });
             }
-            parts.push(Part {
-                card: slot.card.clone(),
-                slot: Some(slot.number),
-                lost: None,
-                share: request.share_of(memory, whole),
-            });
+            let share = request.share_of(memory, sharing);
+            let host = held.and_then(|held| held.host_of(&slot.card, &share)).unwrap_or(share.host);
+            let share = Share { host, ..share };
+            parts.push(Part { card: slot.card.clone(), slot: Some(slot.number), lost: None, share });
         }
         Ok(parts)
     }
 
     /// Whether the container fits on these slots' cards, and the rest of its pod beside it.
-    fn judge(&self, admission: &Admission, grant: &Grant<'_>) -> Result<(), Refusal> {
+    fn judge(&self, admission: &Admission, grant: &Grant<'_>, parts: &[Part]) -> Result<(), Refusal> {
         let Grant { container, slots, again, .. } = *grant;
         let Admission { pod, requests, preferences, .. } = admission;
         let allocations = self.ledger.allocations();
@@ -103,9 +113,10 @@ impl Allocator {
             held.retain(|number| !slots.iter().any(|slot| slot.card == card.id && slot.number == *number));
             (self.settings.slots_per_card as usize).saturating_sub(held.len())
         });
-        let position = |slot: &SlotId| cards.iter().position(|card: &Card| card.id == slot.card);
-        let mut allocated = self.allocated_cards(&pod.uid, if again { requests.len() } else { container + 1 });
-        allocated[container] = slots.iter().filter_map(position).collect();
+        let position = |id: &CardId| cards.iter().position(|card: &Card| card.id == *id);
+        let mut shares = self.allocated(&pod.uid, if again { requests.len() } else { container + 1 }).shares;
+        shares[container] = parts.iter().filter_map(|part| Some((position(&part.card)?, part.share))).collect();
+        let allocated = Allocated::new(shares);
         Holder { requests, held: &allocated, preferences }.fits(container, &cards)?;
         admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
         Ok(())

@@ -67,7 +67,7 @@ impl Allocator {
             let is_offered = card.asked_by() == asked;
             if is_offered { free.get(&card.id).map_or(0, Vec::len) } else { self.unheld(card, &subject.pod.uid) }
         });
-        let allocated = self.allocated_cards(&subject.pod.uid, subject.container);
+        let allocated = self.allocated(&subject.pod.uid, subject.container);
         let Some(admission) = &mut self.admission else { return Err(Refusal::Stale) };
         let plan = admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
         admission.remember(&plan, &cards);

@@ -8,8 +8,8 @@ use divvy_api::limits::asks_for_cards;
 use tracing::warn;
 
 use super::{Allocator, Refusal};
-use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
-use crate::ledger::{Change, Nonce, PodEntry, Terms};
+use crate::ledger::reconcile::{FoundContainer, Observed, Reconciled, RestoreContext, reconcile};
+use crate::ledger::{Change, Nonce, PodEntry};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use crate::ports::NodeRecords;
 
@@ -180,10 +180,8 @@ impl Allocator {
             defaults: self.settings.defaults,
             memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
             gives_whole: self.gives_whole(),
-            found: &|pod, container| {
-                let found = self.containers.find(&pod.uid, container);
-                found.unwrap_or_else(|| (Nonce::random(), Terms::default()))
-            },
+            memory_scale: self.settings.oversubscription.map(|of| of.memory_scale),
+            found: &|pod, container| self.containers.find(&pod.uid, container).unwrap_or_else(FoundContainer::unknown),
         };
         reconcile(self.ledger.allocations(), &observed, &context)
     }

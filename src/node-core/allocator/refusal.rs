@@ -74,7 +74,7 @@ pub enum Refusal {
         /// What the node has.
         offered: Tier,
     },
-    /// Memory beyond the card's can't be provided.
+    /// The tier enforces no part in host memory.
     #[error(
         "annotation divvy.dev/oversubscribe: refused, because tier {tier} cannot count host memory against the pod"
     )]
@@ -82,6 +82,12 @@ pub enum Refusal {
         /// What the node has.
         tier: Tier,
     },
+    /// The node allocates no more memory than its cards have.
+    #[error(
+        "annotation divvy.dev/oversubscribe: refused, because this node doesn't oversubscribe memory: remove the \
+         annotation, or set memoryScale and oversubscribeHostMemory of divvy-node"
+    )]
+    NotOversubscribed,
     /// The pod doesn't fit on this node.
     #[error(transparent)]
     NoPlan(#[from] NoPlan),
@@ -139,7 +145,7 @@ impl Refusal {
             Self::GpuRequest(_) => "request",
             Self::Annotation(_) => "annotation",
             Self::Tier { .. } => "tier",
-            Self::Oversubscribe { .. } => "oversubscribe",
+            Self::Oversubscribe { .. } | Self::NotOversubscribed => "oversubscribe",
             Self::NoPlan(NoPlan::GaveUp { .. }) => "gave-up",
             Self::NoPlan(_) | Self::Misfit(_) => "no-fit",
             Self::Setup(_) => "delivery",

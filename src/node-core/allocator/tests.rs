@@ -1,5 +1,6 @@
 pub(crate) mod fixture;
 mod hardware;
+mod oversubscription;
 mod reconcile;
 
 use divvy_api::annotation::{self, Planned, PlannedCards, PolicyName};

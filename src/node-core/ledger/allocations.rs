@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use divvy_api::pod::{PodSum, peak};
-use divvy_api::{CardId, MigProfile, Share, SlotId};
+use divvy_api::{CardId, Memory, MigProfile, Share, SlotId};
 use divvy_placement::Held;
 use serde::{Deserialize, Serialize};
 
@@ -138,13 +138,12 @@ impl Allocations {
 
     /// What pods other than `except` hold of a card.
     pub fn held(&self, card: &CardId, except: Option<&str>) -> Held {
-        let add = |held: Held, on: &OnCard| Held {
-            memory: held.memory.saturating_add(on.peak.memory),
-            cores: held.cores.saturating_add(on.peak.cores),
-            exclusive: held.exclusive || on.peak.exclusive,
-            pods: held.pods.saturating_add(1),
-        };
-        self.holders(card, except).map(|(_, on)| on).fold(Held::default(), add)
+        self.holders(card, except).fold(Held::default(), |held, (_, on)| held.with(&on.peak))
+    }
+
+    /// Host memory that is booked for shares of these cards.
+    pub fn host_memory(&self, of: impl Fn(&CardId) -> bool) -> Memory {
+        self.cards.keys().filter(|card| of(card)).map(|card| self.held(card, None).host).sum()
     }
 
     /// Numbers of the card's slots that pods other than `except` hold. A holder that lost its slot doesn't count.

@@ -81,12 +81,14 @@ fn of_any_build<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::
     struct OfAnyBuild {
         #[serde(rename = "memoryMi")]
         memory: Memory,
+        #[serde(rename = "hostMemoryMi", default)]
+        host: Memory,
         cores: Cores,
         #[serde(default)]
         exclusive: bool,
     }
-    let OfAnyBuild { memory, cores, exclusive } = OfAnyBuild::deserialize(deserializer)?;
-    Ok(Share { memory, cores, exclusive })
+    let OfAnyBuild { memory, host, cores, exclusive } = OfAnyBuild::deserialize(deserializer)?;
+    Ok(Share { memory, host, cores, exclusive })
 }
 
 /// How the ledger learnt of a holding.
@@ -148,6 +150,12 @@ impl PodEntry {
 // === impl Holding ===
 
 impl Holding {
+    /// Host memory of the container's part of a card, if the part is the same as this share beside that.
+    pub fn host_of(&self, card: &CardId, share: &Share) -> Option<Memory> {
+        let part = self.parts.iter().find(|part| part.card == *card)?;
+        (Share { host: share.host, ..part.share } == *share).then_some(part.share.host)
+    }
+
     /// How it is enforced on a node that serves this tier: by the hardware where it is nothing but whole MIG instances,
     /// whatever the node serves, and else as the container was made for, as far as the node still serves that.
     pub fn terms_under(&self, served: Tier) -> Terms {
@@ -177,7 +185,8 @@ impl Terms {
 
 impl Part {
     /// What is booked of a card whose memory isn't known: all of it.
-    pub(super) const OF_UNKNOWN_SIZE: Share = Share { memory: Memory::mib(0), cores: Cores::FULL, exclusive: true };
+    pub(super) const OF_UNKNOWN_SIZE: Share =
+        Share { memory: Memory::ZERO, host: Memory::ZERO, cores: Cores::FULL, exclusive: true };
 
     /// Whether it is a part of a card that wasn't known when the ledger learnt of it.
     pub fn is_of_unknown_size(&self) -> bool {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, Memory, ResourceNames, SlotId};
+use divvy_api::{CardId, Memory, ResourceNames, Share, SlotId};
 
 use super::allocations::{Allocations, Change};
 use super::entry::{Nonce, PodEntry, Terms};
@@ -48,9 +48,21 @@ pub struct RestoreContext<'a> {
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
     /// Whether cards are allocated whole or not at all.
     pub gives_whole: bool,
-    /// The nonce whose directories a container was started with, and how it is enforced, if that can still be found out,
-    /// else a new one.
-    pub found: &'a dyn Fn(&PodRef, &str) -> (Nonce, Terms),
+    /// The scale by which memory is oversubscribed, in percent, where it is.
+    pub memory_scale: Option<u32>,
+    /// What the directories show that a container was started with, if they can still be found, else new ones.
+    pub found: &'a dyn Fn(&PodRef, &str) -> FoundContainer,
+}
+
+/// A container as its directories show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundContainer {
+    /// Name of the directories.
+    pub nonce: Nonce,
+    /// How its shares are enforced.
+    pub terms: Terms,
+    /// Shares by its limits.
+    pub shares: Vec<(CardId, Share)>,
 }
 
 /// Result of a reconciliation.
@@ -195,6 +207,15 @@ fn hold(
     let why =
         if recorded.is_none() { "restored from the kubelet's records" } else { "corrected by the kubelet's records" };
     (holds && recorded != Some(&entry)).then(|| Change::Hold { entry, why: why.to_owned() })
+}
+
+// === impl FoundContainer ===
+
+impl FoundContainer {
+    /// A container of which nothing was found.
+    pub fn unknown() -> Self {
+        Self { nonce: Nonce::random(), terms: Terms::default(), shares: Vec::new() }
+    }
 }
 
 // === impl Record ===

@@ -18,7 +18,7 @@ impl Ledger {
 }
 
 fn share(mib: u64, cores: u32) -> Share {
-    Share { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: false }
+    Share { memory: Memory::mib(mib), cores: Cores::new(cores), ..Share::default() }
 }
 
 fn pod(uid: &str) -> PodRef {

@@ -29,6 +29,7 @@ pub(super) fn status(
         shares: shares(view),
         tier,
         scales,
+        oversubscription: None,
         ledger_revision: view.revision,
         conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
         summary: summary(view, scales),

@@ -1,4 +1,6 @@
 use divvy_api::annotation;
+use divvy_api::gpunode::Oversubscription;
+use divvy_api::request::Sharing;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Totals};
 use divvy_placement::{Link, Links};
 use proptest::prelude::*;
@@ -40,6 +42,10 @@ fn sick(inventory: &Inventory, number: usize) -> Inventory {
 
 /// Books in which each request is held by a pod of its own, on the card of its number.
 fn held(requests: &[(usize, GpuRequest, Totals)]) -> Allocations {
+    held_by(requests, Sharing::Part)
+}
+
+fn held_by(requests: &[(usize, GpuRequest, Totals)], sharing: Sharing) -> Allocations {
     let directory = tempfile::tempdir().expect("a directory");
     let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
     for (at, (number, request, counted)) in requests.iter().enumerate() {
@@ -53,7 +59,8 @@ fn held(requests: &[(usize, GpuRequest, Totals)]) -> Allocations {
             counted: *counted,
         };
         let slot = u32::try_from(at).expect("few");
-        let part = Part { card: card(*number), slot: Some(slot), lost: None, share: request.share_on(CARD) };
+        let share = request.share_of(CARD, sharing);
+        let part = Part { card: card(*number), slot: Some(slot), lost: None, share };
         let nonce: Nonce = format!("{at:032x}").parse().expect("a nonce");
         let holding = Holding { nonce, parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &[container], "main", holding).expect("booked");
@@ -81,7 +88,8 @@ fn mib(amount: u64) -> MemoryAmount {
 
 /// Allocatable memory in MiB and in percent, and compute.
 fn amounts(view: &View, scales: Scales) -> [u64; 3] {
-    allocatable(&view.allocations, &view.inventory, scales, &ResourceNames::default()).map(|(_, amount)| amount)
+    let names = ResourceNames::default();
+    allocatable(&view.allocations, &view.inventory, (scales, None), &names).map(|(_, amount)| amount)
 }
 
 #[test]
@@ -111,8 +119,23 @@ fn whole_card_fallback_publishes_requested_amount() {
 
 #[test]
 fn scales_multiply_free_amounts() {
-    let offered = amounts(&view(inventory(2), Allocations::default()), Scales { memory: 150, cores: 200 });
-    assert_eq!(offered, [240_000, 300, 400]);
+    let offered = amounts(&view(inventory(2), Allocations::default()), Scales { memory: 50, cores: 200 });
+    assert_eq!(offered, [80_000, 100, 400]);
+}
+
+#[test]
+fn oversubscribed_gpu_counts_what_can_still_be_requested() {
+    let request = request(mib(30_000), 0);
+    let allocations = held_by(&[(0, request, request.totals())], Sharing::Oversubscribed(150));
+    let amounts = |host_mib| {
+        let oversubscription = Oversubscription { memory_scale: 150, host_memory: Memory::mib(host_mib) };
+        let settings = (WHOLE, Some(oversubscription));
+        allocatable(&allocations, &inventory(2), settings, &ResourceNames::default()).map(|(_, amount)| amount)
+    };
+    // 20 000 of the first GPU's and 10 000 of the host's are held. The second GPU is empty, and takes any pod.
+    assert_eq!(amounts(100_000), [30_000 + 90_000 + 80_000, 112 + 100, 200], "60 000 of the first GPU are 90 000");
+    assert_eq!(amounts(30_000), [30_000 + 80_000 + 80_000, 100 + 100, 200], "the host has 20 000 left");
+    assert_eq!(amounts(5_000), [30_000 + 60_000 + 80_000, 75 + 100, 200], "the host has less than is held");
 }
 
 proptest! {
@@ -301,13 +324,13 @@ fn shares_name_the_kind_of_their_container() {
         ledger.allocate(&pod, &containers, &container.name, holding).expect("booked");
     }
     let view = view(inventory(1), ledger.allocations().clone());
-    let twice = Scales { memory: 200, cores: 100 };
-    let status = status::status(&view, twice, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
+    let half = Scales { memory: 50, cores: 100 };
+    let status = status::status(&view, half, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
     let reported = serde_json::to_value(&status).expect("JSON");
     let kinds: Vec<_> = (0..3).map(|at| reported["shares"][at]["kind"].clone()).collect();
     assert_eq!(kinds, ["init", "sidecar", "app"]);
-    assert_eq!(reported["scales"], json!({ "memory": 200, "cores": 100 }));
-    assert_eq!(status.summary.memory, "16Gi/160000Mi", "the sidecar and one of the two others");
+    assert_eq!(reported["scales"], json!({ "memory": 50, "cores": 100 }));
+    assert_eq!(status.summary.memory, "16Gi/40000Mi", "the sidecar and one of the two others");
 }
 
 #[test]

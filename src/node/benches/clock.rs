@@ -82,7 +82,7 @@ impl Case {
             pod: &PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() },
             name: "c",
             nonce,
-            shares: vec![(card.clone(), Share { memory: Memory::mib(1), cores, exclusive: false })],
+            shares: vec![(card.clone(), Share { memory: Memory::mib(1), cores, ..Share::default() })],
             terms: Terms { tier: Tier::Shim, ..Terms::default() },
         })?;
         let region = File::options().write(true).open(run_dir.join(format!("containers/{nonce}/region/books")))?;

@@ -1,12 +1,18 @@
 //! Types of keys that only the daemon has. They are parsed from text, as those of `divvy_runtime::settings` are.
 
-use divvy_api::Tier;
+use divvy_api::quantity::parse_memory;
+use divvy_api::{Memory, Tier};
 use serde::{Deserialize, Serialize};
 
 /// Multiple of a GPU's capacity, in percent: 10 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "f64")]
 pub struct Scale(u32);
+
+/// Amount of host memory, in MiB or with a binary suffix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostMemory(Memory);
 
 /// `tier`: one that this build can serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +90,33 @@ impl TryFrom<String> for Scale {
 impl From<Scale> for f64 {
     fn from(scale: Scale) -> Self {
         Self::from(scale.0) / 100.0
+    }
+}
+
+// === impl HostMemory ===
+
+impl HostMemory {
+    /// Nothing.
+    pub const NONE: Self = Self(Memory::ZERO);
+
+    /// The amount.
+    pub const fn get(self) -> Memory {
+        self.0
+    }
+}
+
+impl TryFrom<String> for HostMemory {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let refused = |problem| format!("{problem}: expected an amount of memory such as 64Gi, or 0");
+        parse_memory(&text).map(Self).map_err(refused)
+    }
+}
+
+impl From<HostMemory> for String {
+    fn from(HostMemory(memory): HostMemory) -> Self {
+        if memory.is_zero() { "0".to_owned() } else { memory.to_string() }
     }
 }
 

@@ -84,13 +84,16 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// The strongest tier that the configuration allows and the node can serve; an error where it asks for more.
 pub fn select(config: &Config) -> Result<Selection, ConfigError> {
+    if config.tier == Served::Mig {
+        mig::check(config)?;
+    }
+    config.check_oversubscription()?;
     let accounting = |reason| Selection { tier: Tier::Accounting, reason, library: None };
     let refused = |tier: Tier, why: String| ConfigError::Disagreement(format!("tier {tier} can't be served: {why}"));
     let (library, service) = (Library::read(config), MpsDirectory::new(&config.run_dir).supervisor());
     let (tier, reason, library) = match (config.tier, library, service) {
         (Served::Accounting, ..) => return Ok(accounting("configured".to_owned())),
         (Served::Mig, ..) => {
-            mig::check(config)?;
             return Ok(Selection { tier: Tier::Mig, reason: "configured".to_owned(), library: None });
         }
         (Served::Auto, Err(problem), _) => return Ok(accounting(format!("auto: {problem}"))),

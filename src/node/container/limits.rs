@@ -56,7 +56,7 @@ impl fmt::Display for Limits {
         let file_cards = cards.iter().map(|(card, share)| limits::Card {
             uuid: card.as_str(),
             memory_mib: share.memory.as_mib(),
-            host_mib: 0,
+            host_mib: share.host.as_mib(),
             cores: share.cores.units(),
             exclusive: share.exclusive,
         });
@@ -112,8 +112,9 @@ pub(super) fn rank(priority: Option<Priority>) -> clock::Priority {
 }
 
 fn share(card: limits::Card<'_>) -> Result<(CardId, Share), String> {
-    let (memory, cores) = (Memory::mib(card.memory_mib), Cores::new(card.cores));
-    Ok((known("card", card.uuid)?, Share { memory, cores, exclusive: card.exclusive }))
+    let (memory, host) = (Memory::mib(card.memory_mib), Memory::mib(card.host_mib));
+    let share = Share { memory, host, cores: Cores::new(card.cores), exclusive: card.exclusive };
+    Ok((known("card", card.uuid)?, share))
 }
 
 fn known<T: FromStr>(field: &'static str, value: &str) -> Result<T, String> {
@@ -128,11 +129,18 @@ mod tests {
 
     fn any_limits() -> impl Strategy<Value = Limits> {
         // As many MiB as have bytes of 64 bits.
-        let share = (0..=u64::MAX >> 20, any::<u32>(), any::<bool>()).prop_map(|(memory, cores, exclusive)| Share {
-            memory: Memory::mib(memory),
-            cores: Cores::new(cores),
-            exclusive,
-        });
+        let amounts = (0..=u64::MAX >> 20, any::<prop::sample::Index>(), any::<bool>());
+        let share =
+            (amounts, any::<u32>(), any::<bool>()).prop_map(|((memory, host, is_split), cores, exclusive)| Share {
+                memory: Memory::mib(memory),
+                host: Memory::mib(if is_split {
+                    host.index(1 + usize::try_from(memory).expect("64 bits")) as u64
+                } else {
+                    0
+                }),
+                cores: Cores::new(cores),
+                exclusive,
+            });
         let card = "(GPU|MIG)-[a-f0-9]{8}".prop_map(|id| id.parse().expect("a UUID"));
         let cards = prop::collection::btree_map(card, share, 1..5).prop_map(|cards| cards.into_iter().collect());
         let tier = prop::sample::select(vec![Tier::Accounting, Tier::Shim, Tier::Mps, Tier::Mig]);

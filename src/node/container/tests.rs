@@ -126,7 +126,7 @@ fn card(uuid: &str, minor: Option<u32>, instance: Option<(u32, u32)>) -> CardInf
 }
 
 fn share(card: &str, memory: u64) -> (CardId, Share) {
-    (id(card), Share { memory: Memory::mib(memory), cores: Cores::new(30), exclusive: false })
+    (id(card), Share { memory: Memory::mib(memory), cores: Cores::new(30), ..Share::default() })
 }
 
 fn pod(uid: &str, namespace: &str, name: &str) -> PodRef {
@@ -314,7 +314,10 @@ fn gpu_without_device_node_is_given_by_mounts() {
 fn container_gets_readonly_limits_and_a_writable_region() {
     let host = Host::new();
     let delivery = host.delivery("volume-mounts");
-    let shares = [share(A, 8192), (id(B), Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true })];
+    let shares = [
+        share(A, 8192),
+        (id(B), Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true, ..Share::default() }),
+    ];
     delivery.prepare(&allocated("n-1", &shares)).expect("an answer");
     let container = host.path("run/containers/n-1");
     assert_eq!(mode(&host.path("run/containers")), 0o700, "one tenant's directories are not another's");
@@ -407,7 +410,8 @@ fn directories_that_may_be_in_use_stay() {
     delivery.renew_limits(&allocated("n-2", &[share(A, 2)])).expect("left alone");
     assert_eq!(fs::read_to_string(&file).expect("limits"), newer);
     assert!(host.remove(&delivery, "n-1"));
-    assert_eq!(delivery.find(&uid, "main"), Some((nonce("n-2"), Terms::default())), "it is still found");
+    let found = FoundContainer { nonce: nonce("n-2"), ..FoundContainer::unknown() };
+    assert_eq!(delivery.find(&uid, "main"), Some(found), "it is still found");
     assert_eq!(delivery.find(&uid, "mai"), None);
     delivery.write_limits(&allocated("n-2", &[share(A, 2)])).expect("written at the next start");
     assert_eq!(host.limits("n-2").cards, [share(A, 2)]);

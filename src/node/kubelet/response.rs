@@ -19,6 +19,7 @@ pub fn status(refusal: &Refusal) -> Status {
         | Refusal::IdentityUntold { .. }
         | Refusal::Tier { .. }
         | Refusal::Oversubscribe { .. }
+        | Refusal::NotOversubscribed
         | Refusal::Stale => Code::FailedPrecondition,
     };
     Status::new(code, format!("divvy: {}: {refusal}", refusal.kind()))

@@ -1,7 +1,6 @@
 //! Settings of each part, from the configuration.
 
 use divvy_api::Tier;
-use divvy_api::gpunode::Scales;
 use divvy_node_core::allocator::AllocationSettings;
 use divvy_placement::Policy;
 use divvy_runtime::api_server::ApiServer;
@@ -20,8 +19,9 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
-        memory_scale: config.memory_scale.percent(),
-        cores_scale: config.cores_scale.percent(),
+        memory_scale: config.scales().memory,
+        oversubscription: config.oversubscription(),
+        cores_scale: config.scales().cores,
         policy: Policy { name: config.card_policy, seed: 0 },
         accounting_namespaces: config.accounting_namespaces.0.iter().cloned().collect(),
     }
@@ -32,13 +32,9 @@ pub(super) fn listing(config: &Config) -> Listing {
         names: config.resource_names(),
         slots_per_card: config.slots_per_card.get(),
         numa_topology: config.numa_topology == Switch::On,
-        scales: scales(config),
+        scales: config.scales(),
         advertise: config.advertise,
     }
-}
-
-fn scales(config: &Config) -> Scales {
-    Scales { memory: config.memory_scale.percent(), cores: config.cores_scale.percent() }
 }
 
 pub(super) fn kubelet(config: &Config) -> KubeletEndpoint {
@@ -70,7 +66,8 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
     PublishSettings {
         node_name: config.node_name.to_string(),
         names: config.amount_names(),
-        scales: scales(config),
+        scales: config.scales(),
+        oversubscription: config.oversubscription(),
         advertise: config.advertise,
         tier,
         slots_per_card: config.slots_per_card.get(),

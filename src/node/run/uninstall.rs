@@ -90,7 +90,7 @@ fn remove_files(config: &Config, pods: &[Arc<Pod>]) -> anyhow::Result<Vec<String
     let running = pods.iter().filter(|pod| !pod.has_ended());
     let containers = running.flat_map(|pod| pod.containers.iter().map(move |container| (pod, &container.name)));
     let used: HashMap<Nonce, String> =
-        containers.filter_map(|(pod, name)| Some((prepared.find(&pod.uid, name)?.0, pod.to_string()))).collect();
+        containers.filter_map(|(pod, name)| Some((prepared.find(&pod.uid, name)?.nonce, pod.to_string()))).collect();
     let ended = prepared.sweep(&used.keys().copied().collect())?;
     prepared.remove_dead().context("removing regions of ended containers")?;
     let mut lines: Vec<String> = ended.iter().map(|nonce| format!("removed: limits and region {nonce}")).collect();

@@ -124,6 +124,7 @@ fn registrar(
         defaults: config.request_defaults(),
         slots_per_card: 1,
         memory_scale: 100,
+        oversubscription: None,
         cores_scale: 100,
         policy: Policy::default(),
         accounting_namespaces: std::collections::BTreeSet::new(),

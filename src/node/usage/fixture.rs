@@ -80,7 +80,7 @@ pub(super) fn holder(pod: &str, has_library: bool) -> Holder {
         pod: pod.to_owned(),
         container: "main".to_owned(),
     };
-    let share = Share { memory: Memory::mib(100), cores: Cores::new(30), exclusive: false };
+    let share = Share { memory: Memory::mib(100), cores: Cores::new(30), ..Share::default() };
     Holder {
         of,
         nonce: Nonce::random(),

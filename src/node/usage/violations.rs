@@ -91,9 +91,10 @@ fn observe(holders: &[Holder], cards: &BTreeMap<CardId, Vec<GpuProcess>>) -> BTr
     seen
 }
 
-/// Whether the use exceeds the share by more than 5 %: memory of contexts is counted late, and the driver rounds up.
+/// Whether the use exceeds the share by more than 5 %: memory of contexts is counted late, and the driver rounds up. Managed
+/// memory, which alone may be in host memory, isn't in the driver's figure.
 fn is_above(bytes: u64, share: Share) -> bool {
-    u128::from(bytes) * 100 > u128::from(share.memory.as_mib()) * (105 << 20)
+    u128::from(bytes) * 100 > u128::from(share.on_card().as_mib()) * (105 << 20)
 }
 
 // === impl Observed ===
@@ -121,7 +122,7 @@ impl Observed {
                 } else {
                     String::new()
                 };
-                let share = share.memory;
+                let share = share.on_card();
                 format!(
                     "{owner_of} uses {used} of {card} according to the driver; its share is {share} ({who}){nothing_left}"
                 )

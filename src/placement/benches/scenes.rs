@@ -21,7 +21,7 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn plan(&self) -> Result<Plan, NoPlan> {
         let preferences = Preferences::default();
-        let pod = PodRequest { containers: &self.containers, allocated: &[], preferences: &preferences };
+        let pod = PodRequest { containers: &self.containers, allocated: &[], shares: &[], preferences: &preferences };
         plan(&self.cards, &self.links, &pod, &self.policy)
     }
 }
@@ -81,8 +81,15 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
         healthy: true,
         numa: Some(u32::from(number >= 8)),
         free_slots: 32 - u32::from(!empty),
-        held: Held { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive: false, pods: u32::from(!empty) },
+        held: Held {
+            memory: Memory::mib(memory),
+            cores: Cores::new(cores),
+            host: Memory::ZERO,
+            exclusive: false,
+            pods: u32::from(!empty),
+        },
         undivided: false,
+        oversubscription: None,
         busy: 0,
     }
 }

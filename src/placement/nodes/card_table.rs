@@ -9,6 +9,8 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use divvy_api::annotation::{Numa, Preferences};
+use divvy_api::gpunode::Oversubscription;
+use divvy_api::request::Sharing;
 use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, MigProfile, Share};
 use smallvec::SmallVec;
 
@@ -19,6 +21,7 @@ use crate::links::Links;
 use crate::nodes::score::NodeScore;
 use crate::pod::PodRequest;
 use crate::policy::{self, Cost, Lot, Policy, Spot};
+use crate::problem::host_memory_left;
 
 /// Numbers of the cards of some nodes.
 #[derive(Clone, Debug, Default)]
@@ -45,8 +48,18 @@ struct Site {
     load: u64,
     /// Whether its cards are allocated whole or not at all.
     undivided: bool,
+    /// How its memory is oversubscribed, with what is left of the host memory.
+    oversubscription: Option<Oversubscription>,
     /// The least physical memory of its cards, and no less than is free of any.
     bounds: (Memory, CardFree),
+}
+
+/// How a pod shares the cards of a node.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    sharing: Sharing,
+    /// Host memory that the node has left for it.
+    host_memory: Memory,
 }
 
 /// The share of each card that a pod takes, by position: nearly always of one.
@@ -86,7 +99,8 @@ impl<'a> OneRequest<'a> {
         let mut claiming = claiming(pod);
         let (container, request) = claiming.next()?;
         let is_alone = claiming.next().is_none() && allocated.is_empty();
-        let is_free = request.cards == 1 || preferences.numa != Some(Numa::Strict);
+        // Host memory is the node's, not a card's: whether several cards' parts of it fit takes a plan.
+        let is_free = request.cards == 1 || (preferences.numa != Some(Numa::Strict) && !preferences.oversubscribe);
         (is_alone && is_free).then(|| Self {
             request,
             profile: container.profile.as_ref(),
@@ -125,7 +139,11 @@ impl CardTable {
         let least = spots.iter().map(|spot| spot.memory).min().unwrap_or_default();
         let bounds = (least, free.iter().copied().fold(CardFree::default(), CardFree::or));
         let undivided = cards.iter().any(|card| card.undivided);
-        Self { sites: vec![Site { end: cards.len(), load: policy::load(cards), undivided, bounds }], free, spots }
+        let oversubscription = cards.first().and_then(|card| card.oversubscription);
+        let oversubscription =
+            oversubscription.map(|of| Oversubscription { host_memory: host_memory_left(cards), ..of });
+        let site = Site { end: cards.len(), load: policy::load(cards), undivided, oversubscription, bounds };
+        Self { sites: vec![site], free, spots }
     }
 
     /// The node at this position.
@@ -187,7 +205,8 @@ impl<'g> NodeCards<'g> {
     ) -> Option<(usize, NodeScore)> {
         let OneCard { one: OneRequest { request, profile, preferences, is_picky }, .. } = *pod;
         let (memory, free) = self.site.bounds;
-        if !free.fits(&request.share_on(memory)) {
+        let terms = self.terms::<WHOLE>(preferences)?;
+        if !free.fits(&request.share_of(memory, terms.sharing)) {
             return None;
         }
         let by = if WHOLE { &Policy::OF_WHOLE } else { &pod.cards };
@@ -196,7 +215,7 @@ impl<'g> NodeCards<'g> {
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
         let mut best = None::<(Cost, usize, Share)>;
         let wishes = is_picky.then_some(preferences);
-        for (at, share) in self.taking::<WHOLE>(&request, profile) {
+        for (at, share) in self.taking::<WHOLE>(&request, profile, terms) {
             let lot = self.lot(at);
             if !lot.may_cost(by, &share, most) {
                 continue;
@@ -232,7 +251,7 @@ impl<'g> NodeCards<'g> {
     ) -> Option<CardShares> {
         let OneRequest { request, profile, preferences, is_picky } = *pod;
         let wishes = is_picky.then_some(preferences);
-        let taking = self.taking::<WHOLE>(&request, profile);
+        let taking = self.taking::<WHOLE>(&request, profile, self.terms::<WHOLE>(preferences)?);
         let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
         let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
         if request.cards == 1 {
@@ -250,8 +269,8 @@ impl<'g> NodeCards<'g> {
 
     /// Amounts that the cards lack for a pod that none of them can take; `None` where these numbers don't suffice to tell.
     pub fn lacking(self, pod: &OneCard<'_>) -> Option<Lacking> {
-        let OneRequest { request, profile, is_picky, .. } = pod.one;
-        if is_picky || profile.is_some() || self.site.undivided || self.free.is_empty() {
+        let OneRequest { request, profile, is_picky, preferences } = pod.one;
+        if is_picky || preferences.oversubscribe || profile.is_some() || self.site.undivided || self.free.is_empty() {
             return None;
         }
         self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
@@ -278,11 +297,12 @@ impl<'g> NodeCards<'g> {
     ) -> Option<NodeScore> {
         let AnyPod { pod, is_picky, nodes } = several;
         let wishes = is_picky.then_some(pod.preferences);
+        let terms = self.terms::<WHOLE>(pod.preferences);
         let mut least = Cost::default();
         let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
         for (container, request) in claiming(pod) {
             let (profile, wanted) = (container.profile.as_ref(), request.cards as usize);
-            let taking = self.taking::<WHOLE>(&request, profile);
+            let taking = self.taking::<WHOLE>(&request, profile, terms?);
             let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
             lots.clear();
             lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
@@ -296,10 +316,23 @@ impl<'g> NodeCards<'g> {
         Some(self.score(least, nodes))
     }
 
-    /// Whether the pod takes these cards whole; as [`takes_whole`](crate::takes_whole).
+    /// Whether the pod takes these cards whole; as [`sharing`](crate::sharing).
     #[inline]
     fn is_whole(self, preferences: &Preferences) -> bool {
         self.site.undivided || preferences.wants_instances()
+    }
+
+    /// How a pod with these preferences shares the cards; `None`: the node serves no such pods.
+    #[inline]
+    fn terms<const WHOLE: bool>(self, preferences: &Preferences) -> Option<Terms> {
+        match self.site.oversubscription.filter(|_| preferences.oversubscribe) {
+            None if preferences.oversubscribe => None,
+            _ if WHOLE => Some(Terms { sharing: Sharing::Whole, host_memory: Memory::ZERO }),
+            None => Some(Terms { sharing: Sharing::Part, host_memory: Memory::ZERO }),
+            Some(Oversubscription { memory_scale, host_memory }) => {
+                Some(Terms { sharing: Sharing::Oversubscribed(memory_scale), host_memory })
+            }
+        }
     }
 
     /// Cards that can take a request by itself, and its share of each; all of the card where it is allocated `WHOLE`.
@@ -308,14 +341,16 @@ impl<'g> NodeCards<'g> {
         self,
         request: &GpuRequest,
         profile: Option<&MigProfile>,
+        Terms { sharing, host_memory }: Terms,
     ) -> impl Iterator<Item = (usize, Share)> + use<'g, WHOLE> {
         let (request, is_plain) = (*request, profile.is_none());
         // An amount is the same on all cards, so that it needn't be known what they have.
         let is_fixed = !WHOLE && matches!(request.memory, MemoryAmount::Absolute(_));
-        let fixed = is_fixed.then(|| request.share_on(Memory::default()));
+        let fixed = is_fixed.then(|| request.share_of(Memory::default(), sharing));
+        let is_any_part = !WHOLE && sharing == Sharing::Part;
         self.free.iter().enumerate().filter_map(move |(at, free)| {
-            let share = fixed.unwrap_or_else(|| request.share_of(self.spots[at].memory, WHOLE));
-            let is_enough = !WHOLE || request.is_within(self.spots[at].memory);
+            let share = fixed.unwrap_or_else(|| request.share_of(self.spots[at].memory, sharing));
+            let is_enough = is_any_part || (request.is_within(self.spots[at].memory) && share.host <= host_memory);
             (is_enough && free.fits(&share) && free.is_plain == is_plain).then_some((at, share))
         })
     }

@@ -13,6 +13,7 @@
 mod classes;
 mod outlook;
 
+use divvy_api::request::Sharing;
 use divvy_api::{MemoryAmount, Share};
 
 use crate::eligible::is_allowed;
@@ -292,7 +293,8 @@ impl Need {
     /// `None`: the hardware won't do.
     fn of(kind: &Kind, hardware: &Hardware) -> Option<Self> {
         let whole = kind.instances || hardware.undivided;
-        let Share { memory, cores, exclusive } = kind.request.share_of(hardware.memory, whole);
+        let sharing = if whole { Sharing::Whole } else { Sharing::Part };
+        let Share { memory, cores, exclusive, .. } = kind.request.share_of(hardware.memory, sharing);
         let is_of_kind = kind.profile == hardware.profile && (hardware.is_instance || !kind.instances);
         let is_too_small = whole && !kind.request.is_within(hardware.memory);
         if !is_of_kind || is_too_small || !is_allowed(&hardware.model, &kind.models, &kind.avoid_models) {

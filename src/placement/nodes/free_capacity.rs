@@ -5,7 +5,7 @@ use std::sync::Arc;
 use divvy_api::{Cores, Memory, MigProfile, Share};
 
 use crate::card::{Card, size};
-use crate::card_free::CardFree;
+use crate::card_free::{CardFree, ShareKinds};
 
 /// Properties of a card that decide which requests may use it, whatever is free.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,18 +106,19 @@ impl FreeCapacity {
 
 impl Left {
     fn of(free: CardFree, hardware: u16) -> Self {
-        if !free.open {
+        // Expected requests are taken for ones whose memory is all on the card.
+        if !free.takes.include(ShareKinds::PART) {
             return Self { hardware, ..Self::default() };
         }
         let memory = u32::try_from(free.memory.as_mib()).unwrap_or(u32::MAX);
         let cores = u16::try_from(free.cores.units()).unwrap_or(u16::MAX);
-        Self { hardware, size: size_of(memory, cores), memory, cores, whole: free.whole }
+        Self { hardware, size: size_of(memory, cores), memory, cores, whole: free.takes.include(ShareKinds::WHOLE) }
     }
 
     fn give(&mut self, share: &Share) {
         let memory = u32::try_from(share.memory.as_mib()).unwrap_or(u32::MAX);
         let cores = u16::try_from(share.cores.units()).unwrap_or(u16::MAX);
-        self.take(memory, cores, share.exclusive);
+        self.take(memory, cores, share.exclusive || !share.host.is_zero());
     }
 
     #[inline]

@@ -17,7 +17,7 @@ pub(super) fn load(card: &Card) -> u64 {
 pub(super) fn crowding(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
     // What is held beyond the capacity isn't free either way, and fuller than full is full.
     let load = |share: &Share| {
-        let memory = spot.memory_capacity.saturating_sub(free.memory).saturating_add(share.memory);
+        let memory = spot.memory_capacity.saturating_sub(free.memory).saturating_add(share.on_card());
         let cores = spot.cores_capacity.saturating_sub(free.cores).saturating_add(share.cores);
         let capacity = (spot.memory_capacity, spot.cores_capacity);
         if spot.is_exclusive || share.exclusive { 1000 } else { filled((memory, cores), capacity) }

@@ -1,6 +1,7 @@
 //! Cards, containers and pods in few words.
 
 use divvy_api::annotation::Preferences;
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::pod::ContainerKind;
 use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Tier, Totals};
 
@@ -20,6 +21,7 @@ pub(crate) fn card(number: usize, mib: u64) -> Card {
         free_slots: 32,
         held: Held::default(),
         undivided: false,
+        oversubscription: None,
         busy: 0,
     }
 }
@@ -45,7 +47,24 @@ pub(crate) fn by_hardware() -> Preferences {
 
 /// What one other pod holds.
 pub(crate) fn held(mib: u64, cores: u32) -> Held {
-    Held { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: cores == 100, pods: 1 }
+    let (memory, cores) = (Memory::mib(mib), Cores::new(cores));
+    Held { memory, host: Memory::ZERO, cores, exclusive: cores == Cores::FULL, pods: 1 }
+}
+
+/// What one other pod holds that asked for oversubscription.
+pub(crate) fn held_with_host(mib: u64, host: u64) -> Held {
+    Held { host: Memory::mib(host), ..held(mib, 0) }
+}
+
+/// The cards, on a node that oversubscribes their memory by 2, with so much host memory.
+pub(crate) fn twice(cards: Vec<Card>, host_gib: u64) -> Vec<Card> {
+    let oversubscription = Some(Oversubscription { memory_scale: 200, host_memory: Memory::mib(host_gib << 10) });
+    cards.into_iter().map(|card| Card { oversubscription, ..card }).collect()
+}
+
+/// What the author of a pod says that asks for oversubscription.
+pub(crate) fn oversubscribe() -> Preferences {
+    Preferences { oversubscribe: true, ..Preferences::default() }
 }
 
 pub(crate) fn request(cards: u32, mib: u64, cores: u32) -> GpuRequest {
@@ -67,5 +86,5 @@ pub(crate) fn pod_request<'a>(
     allocated: &'a [Vec<usize>],
     preferences: &'a Preferences,
 ) -> PodRequest<'a> {
-    PodRequest { containers, allocated, preferences }
+    PodRequest { containers, allocated, shares: &[], preferences }
 }

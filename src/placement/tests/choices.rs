@@ -6,7 +6,7 @@ use divvy_api::annotation::{Numa, PolicyName, Preferences};
 use divvy_api::pod::ContainerKind::{App, Init};
 use divvy_api::{ContainerRequest, Cores, GpuRequest};
 
-use super::build::{card, cards, container, held, no_wishes, pod_request};
+use super::build::{card, cards, container, held, held_with_host, no_wishes, oversubscribe, pod_request, twice};
 use crate::{Card, Links, NodeScore, Policy, plan, score};
 
 const ALL: [PolicyName; 5] =
@@ -230,11 +230,22 @@ fn equal_cards_are_taken_from_the_first() {
 }
 
 #[test]
-fn oversubscribed_cards_take_more_than_physical() {
-    let mut cards = filled(&[(70, 90)]);
-    cards[0].memory_capacity = cards[0].memory.saturating_add(cards[0].memory);
+fn overcommitted_compute_is_allocated_beyond_the_card() {
+    let mut cards = filled(&[(10, 90)]);
     cards[0].cores_capacity = Cores::new(200);
     assert_eq!(chosen(&cards, &Links::default(), &[app(1, 70, 90)], &Policy::default()), [[0]]);
+}
+
+#[test]
+fn oversubscribed_and_other_pods_are_on_cards_of_their_own() {
+    let mut cards = twice(filled(&[(10, 0), (0, 0), (0, 0)]), 100);
+    cards[1].held = held_with_host(45 << 10, 45 << 10);
+    let none = Links::default();
+    let asking = |gib| wished(&cards, &none, &[app(1, gib, 0)], &Policy::default(), &oversubscribe());
+    assert_eq!(asking(70), [[1]], "35 GiB are left of the card, which is half of it");
+    assert_eq!(asking(71), [[2]], "an empty card");
+    assert_eq!(chosen(&cards, &none, &[app(1, 35, 0)], &Policy::default()), [[0]]);
+    assert_eq!(chosen(&cards, &none, &[app(2, 35, 0)], &Policy::default()), [[0, 2]]);
 }
 
 #[test]

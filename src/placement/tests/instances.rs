@@ -35,7 +35,7 @@ fn request_takes_the_smallest_instance_that_holds_it_whole() {
 
     let pod = pod_request(&containers[..1], &[], &wishes);
     let planned = plan(&cards, &Links::default(), &pod, &Policy::default()).expect("fits");
-    let all = Share { memory: Memory::mib(10 << 10), cores: Cores::FULL, exclusive: true };
+    let all = Share { memory: Memory::mib(10 << 10), cores: Cores::FULL, exclusive: true, ..Share::default() };
     assert_eq!(taken(&cards, &pod, &planned), Some(vec![Taken { card: 3, share: all, slots: 1 }]));
 }
 
@@ -152,7 +152,7 @@ proptest! {
         all.dedup();
         prop_assert_eq!(all.len(), holdings);
         for Taken { card, share, .. } in taken(&cards, &pod, &planned).expect("a plan") {
-            prop_assert_eq!(share, Share { memory: cards[card].memory, cores: Cores::FULL, exclusive: true });
+            prop_assert_eq!(share, Share { memory: cards[card].memory, cores: Cores::FULL, exclusive: true, ..Share::default() });
         }
     }
 }

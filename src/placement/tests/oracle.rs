@@ -29,7 +29,29 @@ pub(crate) fn survives(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize
     let mut open = chosen.iter().enumerate().skip(pod.allocated.len());
     chosen.len() == pod.containers.len()
         && open.all(|(at, cards)| cards.iter().all(|card| allowed(at, card)))
-        && plays(pod, chosen).is_some_and(|plays| plays.iter().all(|play| fits(cards, pod, play)))
+        && plays(pod, chosen).is_some_and(|plays| {
+            plays.iter().all(|play| fits(cards, pod, play)) && host_memory_suffices(cards, pod, &plays)
+        })
+}
+
+/// Whether the node has as much host memory as the pod may come to need, card by card, or needs already.
+fn host_memory_suffices(cards: &[Card], pod: &PodRequest<'_>, plays: &[Play]) -> bool {
+    let host = |upto: usize| -> u64 {
+        let at_most = |card: usize| plays.iter().map(|play| host_peak(&cards[card], card, pod, play, upto)).max();
+        (0..cards.len()).filter_map(at_most).sum()
+    };
+    let all = cards.first().and_then(|card| card.oversubscription).map_or(0, |of| of.host_memory.as_mib());
+    let held: u64 = cards.iter().map(|card| card.held.host.as_mib()).sum();
+    host(pod.containers.len()) <= all.saturating_sub(held).max(host(pod.allocated.len()))
+}
+
+/// What the first containers need at once of the host's memory for what they hold of a card, in MiB.
+fn host_peak(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play, upto: usize) -> u64 {
+    let holders: Vec<_> = play.holders(pod, position).filter(|(at, _)| *at < upto).collect();
+    let sum = |alive: Vec<(usize, &ContainerRequest)>| {
+        alive.into_iter().map(|holder| share(card, position, pod, holder).host.as_mib()).sum()
+    };
+    phases(&holders).into_iter().map(sum).max().unwrap_or(0)
 }
 
 /// Whether any plan does, by trying all.
@@ -158,6 +180,7 @@ fn is_allowed(card: &Card, pod: &PodRequest<'_>) -> bool {
     let wishes = pod.preferences;
     let is_instance = card.id.as_str().starts_with("MIG-");
     card.healthy
+        && (!wishes.oversubscribe || card.oversubscription.is_some())
         && (wishes.tier != Some(Tier::Mig) || is_instance)
         && !wishes.avoid_cards.contains(&card.id)
         && (wishes.cards.is_empty() || wishes.cards.contains(&card.id))
@@ -179,18 +202,35 @@ fn is_near(cards: &[Card], pod: &PodRequest<'_>, play: &Play, at: usize) -> bool
     pod.preferences.numa != Some(Numa::Strict) || play.got[at].len() < 2 || (nodes.len() == 1 && !nodes.contains(&None))
 }
 
-fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
-    let whole = card.undivided || pod.preferences.tier == Some(Tier::Mig);
-    let asked = |container: &ContainerRequest| container.request.expect("holds a card").share_on(card.memory);
-    let share = |container: &ContainerRequest| {
-        if whole { GpuRequest::whole(1).share_on(card.memory) } else { asked(container) }
-    };
-    let is_enough = |(at, container): (usize, &ContainerRequest)| {
-        !whole || at < pod.allocated.len() || asked(container).memory <= card.memory
-    };
-    let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
-    let alone = play.holders(pod, position).any(|(_, container)| share(container).exclusive);
-    let holders: Vec<(usize, &ContainerRequest)> = play.holders(pod, position).collect();
+fn is_whole(card: &Card, pod: &PodRequest<'_>) -> bool {
+    card.undivided || pod.preferences.tier == Some(Tier::Mig)
+}
+
+fn asked(card: &Card, container: &ContainerRequest) -> Share {
+    container.request.expect("holds a card").share_on(card.memory)
+}
+
+/// What a container takes of a card, or has taken.
+fn share(card: &Card, position: usize, pod: &PodRequest<'_>, (at, container): (usize, &ContainerRequest)) -> Share {
+    let known = pod.shares.get(at).and_then(|shares| shares.iter().find(|(card, _)| *card == position));
+    if let Some((_, known)) = known {
+        return *known;
+    }
+    let asked = asked(card, container);
+    match card.oversubscription.filter(|_| pod.preferences.oversubscribe) {
+        _ if is_whole(card, pod) => GpuRequest::whole(1).share_on(card.memory),
+        Some(of) if !asked.exclusive => {
+            let memory = asked.memory.as_mib();
+            // The least that the scale makes the memory of.
+            let on_card = (0..memory).find(|mib| mib * u64::from(of.memory_scale) >= memory * 100);
+            Share { host: Memory::mib(memory - on_card.unwrap_or(memory - 1)), ..asked }
+        }
+        _ => asked,
+    }
+}
+
+/// Containers that are alive at the same time.
+fn phases<'a>(holders: &[(usize, &'a ContainerRequest)]) -> Vec<Vec<(usize, &'a ContainerRequest)>> {
     let beside = |init: usize| {
         let sidecar =
             |(at, container): &&(usize, &ContainerRequest)| *at < init && container.kind == ContainerKind::Sidecar;
@@ -200,8 +240,24 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
     let mut phases: Vec<Vec<(usize, &ContainerRequest)>> =
         holders.iter().filter(is_init).map(|(at, _)| beside(*at)).collect();
     phases.push(holders.iter().filter(|holder| !is_init(holder)).copied().collect());
+    phases
+}
+
+fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
+    let share = |holder: (usize, &ContainerRequest)| share(card, position, pod, holder);
+    let is_part = !is_whole(card, pod) && !pod.preferences.oversubscribe;
+    let is_enough = |(at, container): (usize, &ContainerRequest)| {
+        is_part || at < pod.allocated.len() || asked(card, container).memory <= card.memory
+    };
+    let mixes = |(at, container): (usize, &ContainerRequest)| {
+        let is_oversubscribed = share((at, container)).host > Memory::ZERO;
+        at >= pod.allocated.len() && card.held.pods > 0 && is_oversubscribed != (card.held.host > Memory::ZERO)
+    };
+    let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
+    let alone = play.holders(pod, position).any(|holder| share(holder).exclusive);
+    let holders: Vec<(usize, &ContainerRequest)> = play.holders(pod, position).collect();
     let phase_fits = |alive: &Vec<(usize, &ContainerRequest)>| {
-        let shares: Vec<Share> = alive.iter().map(|(_, container)| share(container)).collect();
+        let shares: Vec<Share> = alive.iter().map(|holder| share(*holder)).collect();
         let facts = alive.iter().all(|(at, _)| *at < pod.allocated.len());
         amounts_fit(card, &shares) && (facts || are_compatible(&shares))
     };
@@ -209,11 +265,16 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
         && slots.len() <= card.free_slots as usize
         && !card.held.exclusive
         && (!alone || card.held.pods == 0)
-        && phases.iter().all(phase_fits)
+        && !play.holders(pod, position).any(mixes)
+        && phases(&holders).iter().all(phase_fits)
 }
 
 fn amounts_fit(card: &Card, alive: &[Share]) -> bool {
-    let memory: Memory = alive.iter().map(|share| share.memory).chain([card.held.memory]).sum();
+    let memory: Memory = alive
+        .iter()
+        .map(|share| Memory::mib(share.memory.as_mib() - share.host.as_mib()))
+        .chain([card.held.memory])
+        .sum();
     let cores: Cores = alive.iter().map(|share| share.cores).chain([card.held.cores]).sum();
     memory <= card.memory_capacity && cores <= card.cores_capacity
 }

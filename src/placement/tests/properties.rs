@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use divvy_api::annotation::{Numa, PolicyName, Preferences};
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::pod::ContainerKind;
-use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, MigProfile, Tier, Totals};
+use divvy_api::request::Sharing;
+use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, MigProfile, Share, Tier, Totals};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
@@ -17,13 +19,20 @@ pub(crate) struct Scene {
     pub(crate) links: Links,
     pub(crate) containers: Vec<ContainerRequest>,
     pub(crate) allocated: Vec<Vec<usize>>,
+    /// Of another scale than the cards'; none: of that one.
+    pub(crate) shares: Vec<Vec<(usize, Share)>>,
     preferences: Preferences,
     pub(crate) policy: Policy,
 }
 
 impl Scene {
     pub(crate) fn pod(&self) -> PodRequest<'_> {
-        PodRequest { containers: &self.containers, allocated: &self.allocated, preferences: &self.preferences }
+        PodRequest {
+            containers: &self.containers,
+            allocated: &self.allocated,
+            shares: &self.shares,
+            preferences: &self.preferences,
+        }
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, NoPlan> {
@@ -54,8 +63,10 @@ fn chosen(plan: &Plan) -> Vec<Vec<usize>> {
 }
 
 fn cards() -> impl Strategy<Value = Vec<Card>> {
-    let held = (select(vec![0, 0, 8, 16]), select(vec![0, 0, 40, 100]), 1u32..3).prop_map(|(mib, cores, pods)| Held {
+    let amounts = (select(vec![0, 0, 8, 16]), select(vec![0, 0, 40, 100]), 1u32..3, select(vec![0u64, 0, 4, 9]));
+    let held = amounts.prop_map(|(mib, cores, pods, host)| Held {
         memory: Memory::mib(mib),
+        host: Memory::mib(if mib > 0 && cores < 100 { host } else { 0 }),
         cores: Cores::new(cores),
         exclusive: cores == 100,
         pods: if mib + u64::from(cores) > 0 { pods } else { 0 },
@@ -79,12 +90,15 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
         .prop_map(|(kinds, cards)| cards.into_iter().map(|kind| kinds[kind / 2].clone()).collect());
     let are_instances = prop::collection::vec(prop::bool::weighted(0.4), 5);
     let undivided = prop::bool::weighted(0.15);
-    (prop_oneof![different, few_kinds], are_instances, undivided).prop_map(
-        |(mut cards, are_instances, undivided): (Vec<Card>, _, _)| {
+    let oversubscription = (select(vec![101u32, 150, 200, 330]), prop_oneof![0u64..12, 0u64..60])
+        .prop_map(|(memory_scale, mib)| Oversubscription { memory_scale, host_memory: Memory::mib(mib) });
+    let oversubscription = prop::option::of(oversubscription);
+    (prop_oneof![different, few_kinds], are_instances, undivided, oversubscription).prop_map(
+        |(mut cards, are_instances, undivided, oversubscription): (Vec<Card>, _, _, _)| {
             for (number, (card, is_instance)) in cards.iter_mut().zip(are_instances).enumerate() {
                 let kind = if is_instance { "MIG" } else { "GPU" };
                 card.id = format!("{kind}-{number}").parse().expect("a card's name");
-                card.undivided = undivided;
+                (card.undivided, card.oversubscription) = (undivided, oversubscription);
             }
             cards
         },
@@ -165,9 +179,11 @@ fn preferences() -> impl Strategy<Value = Preferences> {
     let numa = prop::option::weighted(0.4, select(vec![Numa::Strict, Numa::Prefer]));
     let tier = prop::option::weighted(0.3, select(vec![Tier::Shim, Tier::Mig, Tier::Mig]));
     let names = |card: usize| ["GPU", "MIG"].map(|kind| format!("{kind}-{card}").parse().expect("a card's name"));
-    (numa, tier, subsequence((0..5).collect::<Vec<_>>(), 0..2)).prop_map(move |(numa, tier, avoid)| Preferences {
+    let avoid = subsequence((0..5).collect::<Vec<_>>(), 0..2);
+    (numa, tier, avoid, any::<bool>()).prop_map(move |(numa, tier, avoid, oversubscribe)| Preferences {
         numa,
         tier,
+        oversubscribe,
         avoid_cards: avoid.into_iter().flat_map(names).collect(),
         ..Preferences::default()
     })
@@ -182,13 +198,24 @@ fn allocated() -> impl Strategy<Value = Vec<Vec<usize>>> {
 }
 
 pub(crate) fn scene() -> impl Strategy<Value = Scene> {
-    (cards(), links(), containers(), allocated(), preferences(), policies()).prop_map(
-        |(cards, links, containers, mut allocated, preferences, policy)| {
+    let before = prop::option::weighted(0.3, select(vec![110u32, 400]));
+    (cards(), links(), containers(), allocated(), preferences(), policies(), before).prop_map(
+        |(cards, links, containers, mut allocated, preferences, policy, before)| {
             allocated.truncate(containers.len());
             for (held, container) in allocated.iter_mut().zip(&containers) {
                 held.retain(|card| cards.get(*card).is_none_or(|card| card.profile == container.profile));
             }
-            Scene { cards, links, containers, allocated, preferences, policy }
+            let share = |container: &ContainerRequest, card: &usize| {
+                let memory = cards.get(*card).map_or(Memory::mib(16), |card| card.memory);
+                let sharing = Sharing::Oversubscribed(before?);
+                Some((*card, container.request?.share_of(memory, sharing)))
+            };
+            let shares = allocated
+                .iter()
+                .zip(&containers)
+                .map(|(held, container)| held.iter().filter_map(|card| share(container, card)).collect());
+            let shares = if before.is_some() { shares.collect() } else { Vec::new() };
+            Scene { cards, links, containers, allocated, shares, preferences, policy }
         },
     )
 }

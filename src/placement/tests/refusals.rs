@@ -4,7 +4,7 @@ use divvy_api::annotation::{Numa, Preferences};
 use divvy_api::pod::ContainerKind::{App, Init};
 use divvy_api::{ContainerRequest, GpuRequest, Memory};
 
-use super::build::{cards, container, held, no_wishes, pod_request};
+use super::build::{cards, container, held, held_with_host, no_wishes, oversubscribe, pod_request, twice};
 use crate::{Card, ContainerPlan, Held, Links, NoPlan, Plan, Policy, plan, verify};
 
 fn refusal(
@@ -80,6 +80,45 @@ fn full_card_the_kubelet_would_reuse_is_refused() {
     assert!(
         refusal(&cards, &pod, &[vec![0]], no_wishes())
             .ends_with("(1 short of memory, largest free 20Gi; 1 reused from an init container)")
+    );
+}
+
+#[test]
+fn refusal_tells_oversubscribed_cards_from_others() {
+    let mut cards = twice(cards(3), 100);
+    cards[0].held = held(20 << 10, 0);
+    cards[1].held = held_with_host(30 << 10, 30 << 10);
+    cards[2].held = held_with_host(60 << 10, 60 << 10);
+    let refused =
+        |cards: &[Card], gib: u64, preferences| refusal(cards, &[container(App, 1, gib << 10, 0)], &[], preferences);
+    let request =
+        |gib| format!("container \"main\" requests 1 GPU with {gib}Gi memory and 0 cores each: Insufficient GPUs");
+    assert_eq!(
+        refused(&cards, 61, no_wishes()),
+        format!("{} (1 short of memory, largest free 60Gi; 2 holding pods with oversubscribed memory)", request(61))
+    );
+    let asking = &oversubscribe();
+    assert_eq!(
+        refused(&cards, 22, asking),
+        format!(
+            "{} (1 holding pods without oversubscribed memory; 2 short of host memory, 11Gi needed, 10Gi left)",
+            request(22)
+        )
+    );
+    assert_eq!(
+        refused(&cards, 81, asking),
+        format!("{} (3 too small, largest 80Gi)", request(81)),
+        "whatever the scale is"
+    );
+    assert_eq!(
+        refused(&super::build::cards(1), 1, asking),
+        format!("{} (1 without memory to oversubscribe)", request(1))
+    );
+    let two =
+        [container(App, 1, 12 << 10, 0), ContainerRequest { name: "second".into(), ..container(App, 1, 12 << 10, 0) }];
+    assert!(
+        refusal(&cards, &two, &[], asking).ends_with("2 short of host memory, 12Gi needed, 10Gi left)"),
+        "together they need more than is left"
     );
 }
 

@@ -191,3 +191,18 @@ fn taking_from_others_needs_a_favoured_namespace() {
     let modest = json!({ "divvy.dev/priority": "low", "divvy.dev/compute": "cap", "divvy.dev/oversubscribe": "false" });
     assert!(mutate_new(&asking(modest)).allowed, "that takes from nobody");
 }
+
+#[test]
+fn oversubscription_needs_an_amount_of_memory() {
+    let asking = |limits: Value| {
+        let mut pod = pod(json!([container("main", limits)]));
+        pod["metadata"]["annotations"] = json!({ "divvy.dev/oversubscribe": "true" });
+        mutate_with(&Settings { favoured_namespaces: FavouredNamespaces::All, ..Settings::default() }, &pod)
+    };
+    assert!(asking(part()).allowed);
+    assert!(asking(json!({ "nvidia.com/gpumem-percentage": "30" })).allowed);
+    let whole = asking(json!({ "nvidia.com/gpu": "2" }));
+    let cores = asking(json!({ "nvidia.com/gpumem": "8Gi", "nvidia.com/gpucores": "100" }));
+    assert_eq!(whole.refusal(), cores.refusal());
+    insta::assert_snapshot!(whole.refusal(), @"422 Invalid: annotation divvy.dev/oversubscribe: needs an amount of memory, of which a part can be in host memory, and all GPUs are requested whole: set nvidia.com/gpumem or nvidia.com/gpumem-percentage, and nvidia.com/gpucores below 100, or remove the annotation");
+}

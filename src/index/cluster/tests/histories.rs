@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::pod::peak;
+use divvy_api::request::Sharing;
 use divvy_api::{CardId, ContainerKind, Share, Tier};
 use divvy_placement::{Card, ContainerPlan, Held, Links, Plan, PodRequest, Policy, plan, verify};
 use proptest::prelude::*;
@@ -14,6 +16,7 @@ use super::*;
 use crate::fixture::{container, cut};
 
 const NODES: [&str; 2] = ["n1", "n2"];
+const OVERSUBSCRIPTION: Oversubscription = Oversubscription { memory_scale: 150, host_memory: Memory::mib(20 << 10) };
 
 /// The cluster as it is, of which the index hears late.
 struct Truth {
@@ -46,11 +49,14 @@ enum Event {
     Expire,
 }
 
-/// The first node has a GPU and two instances, which are shared; the second has instances alone, and gives them whole.
+/// The first node has a GPU and two instances, which are shared, and oversubscribes memory; the second has instances alone,
+/// and gives them whole.
 fn machine(name: &str) -> GpuNode {
     let mut machine = node(name, 4);
     if name == NODES[0] {
         cut(&mut machine, &[10, 20]);
+        status(&mut machine).tier = Tier::Shim;
+        status(&mut machine).oversubscription = Some(OVERSUBSCRIPTION);
     } else {
         cut(&mut machine, &[10, 20, 20, 40]);
         status(&mut machine).tier = Tier::Mig;
@@ -65,9 +71,13 @@ impl Life {
         PodRequest { allocated: settled, ..self.demand.request() }
     }
 
-    /// The second node serves nothing else.
-    fn takes_whole(&self) -> bool {
-        self.demand.preferences.wants_instances() || self.pod.node.as_deref() == Some(NODES[1])
+    /// The second node serves whole instances and nothing else.
+    fn sharing(&self) -> Sharing {
+        match &self.demand.preferences {
+            wishes if wishes.wants_instances() || self.pod.node.as_deref() == Some(NODES[1]) => Sharing::Whole,
+            wishes if wishes.oversubscribe => Sharing::Oversubscribed(OVERSUBSCRIPTION.memory_scale),
+            _ => Sharing::Part,
+        }
     }
 
     fn is_admitted(&self) -> bool {
@@ -75,11 +85,11 @@ impl Life {
     }
 
     /// What it holds of a card at its peak.
-    fn share(&self, card: usize, memory: divvy_api::Memory) -> Option<Share> {
+    fn share(&self, card: usize, memory: Memory) -> Option<Share> {
         let shares = self.demand.containers.iter().zip(&self.settled).filter(|(_, cards)| cards.contains(&card));
-        let whole = self.takes_whole();
+        let sharing = self.sharing();
         let shares =
-            shares.filter_map(|(container, _)| Some((container.kind, container.request?.share_of(memory, whole))));
+            shares.filter_map(|(container, _)| Some((container.kind, container.request?.share_of(memory, sharing))));
         let shares: Vec<_> = shares.collect();
         (!shares.is_empty()).then(|| peak(shares))
     }
@@ -133,12 +143,7 @@ impl Truth {
         let empty = index(&[&machine(node)]).node(node).expect("it is known").cards.clone();
         let held = |at: usize, card: &Card| {
             let others = Self::on(pods, node).filter(|life| life.pod.uid != except);
-            others.filter_map(|life| life.share(at, card.memory)).fold(Held::default(), |held, share| Held {
-                memory: held.memory.saturating_add(share.memory),
-                cores: held.cores.saturating_add(share.cores),
-                exclusive: held.exclusive || share.exclusive,
-                pods: held.pods + 1,
-            })
+            others.filter_map(|life| life.share(at, card.memory)).fold(Held::default(), |held, share| held.with(&share))
         };
         empty.iter().enumerate().map(|(at, card)| Card { held: held(at, card), ..card.clone() }).collect()
     }
@@ -174,13 +179,14 @@ impl Truth {
     fn report(&mut self, name: &'static str) {
         let mut report = machine(name);
         for life in Self::on(&self.pods, name) {
-            let whole = life.takes_whole();
+            let sharing = life.sharing();
             for (container, cards) in life.demand.containers.iter().zip(&life.settled) {
                 for card in cards {
                     let known = share(&report, &life.pod.uid, *card, 0, 0);
                     let memory = status(&mut report).cards[*card].memory;
                     let Some(request) = container.request else { continue };
-                    let (name, kind, part) = (container.name.clone(), container.kind, request.share_of(memory, whole));
+                    let (name, kind, part) =
+                        (container.name.clone(), container.kind, request.share_of(memory, sharing));
                     let known = divvy_api::gpunode::ShareStatus { container: name, kind, share: part, ..known };
                     status(&mut report).shares.push(known);
                 }
@@ -279,6 +285,9 @@ impl Truth {
                 );
                 prop_assert!(!card.held.exclusive || card.held.pods == 1, "{card:?}");
             }
+            let host = |card: &Card| card.held.host;
+            let host: Memory = Self::cards(&pods, node, "").iter().map(host).sum();
+            prop_assert!(host <= OVERSUBSCRIPTION.host_memory, "{host} of host memory on {node}");
         }
         Ok(())
     }
@@ -288,12 +297,13 @@ fn pods() -> impl Strategy<Value = PodView> {
     let kinds = prop::sample::select(vec![ContainerKind::Init, ContainerKind::Sidecar, ContainerKind::App]);
     let cores = prop::sample::select(vec![0u32, 0, 30, 60, 100]);
     let containers = prop::collection::vec((kinds, 1u32..=2, 1u64..24, cores), 1..=3);
-    (0..40u32, containers, prop::bool::weighted(0.3)).prop_map(|(name, mut containers, by_hardware)| {
+    let wish = prop::sample::select(vec![None, None, Some((TIER, "mig")), Some((OVERSUBSCRIBE, "true"))]);
+    (0..40u32, containers, wish).prop_map(|(name, mut containers, wish)| {
         containers.sort_by_key(|(kind, ..)| *kind == ContainerKind::App);
         let of = |(at, (kind, cards, gib, cores)): (usize, (ContainerKind, u32, u64, u32))| {
             container(&format!("c{at}"), kind, cards, gib, cores)
         };
-        let wish = by_hardware.then(|| (TIER.to_owned(), "mig".to_owned()));
+        let wish = wish.map(|(key, value)| (key.to_owned(), value.to_owned()));
         PodView {
             annotations: wish.into_iter().collect(),
             containers: containers.into_iter().enumerate().map(of).collect(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use divvy_api::gpunode::{CORDONED, LinkStatus, Scales};
 use divvy_api::pod::peak;
-use divvy_api::{ContainerKind, Cores, Share as Part};
+use divvy_api::{ContainerKind, Cores, Memory, Share as Part};
 use serde::Serialize;
 
 use crate::inspect::read::{Card, MISSING, Share};
@@ -45,6 +45,9 @@ pub struct CardReport {
     pub pods: usize,
     /// In MiB.
     pub memory_mi: Amount,
+    /// Host memory in MiB that pods hold in addition, where the node oversubscribes memory.
+    #[serde(skip_serializing_if = "Memory::is_zero")]
+    pub host_memory_mi: Memory,
     /// In percent of a card.
     pub cores: Amount,
     /// Shares that containers hold, as the `GpuNode` has them.
@@ -111,9 +114,10 @@ impl CardReport {
             memory_mi: Amount::new(
                 card.memory.as_mib(),
                 scales.memory,
-                held.iter().map(|share| share.memory.as_mib()),
+                held.iter().map(|share| share.on_card().as_mib()),
                 gives,
             ),
+            host_memory_mi: held.iter().map(|share| share.host).sum(),
             cores: Amount::new(
                 whole.units().into(),
                 scales.cores,
@@ -149,6 +153,11 @@ fn condition_of(card: &Card) -> (&str, Option<&str>, bool) {
 // === impl Amount ===
 
 impl Amount {
+    /// Host memory of a node, all of which can be allocated.
+    pub(super) fn of_host(capacity: Memory, held: Memory) -> Self {
+        Self::new(capacity.as_mib(), 100, [held.as_mib()].into_iter(), true)
+    }
+
     fn new(total: u64, scale: u32, held: impl Iterator<Item = u64>, gives: bool) -> Self {
         // Rounded down, as the daemon does.
         let capacity = u64::try_from(u128::from(total) * u128::from(scale) / 100).unwrap_or(u64::MAX);

@@ -92,7 +92,7 @@ async fn pod_is_explained_by_shares_and_reservations() {
     insta::assert_snapshot!("small", bench.explained("small -n team-a").await);
     insta::assert_snapshot!("large", bench.explained("large -n team-a -o wide").await);
     insta::assert_snapshot!("bound", bench.explained("on-its-way -n team-a").await);
-    let share = Share { memory: Memory::mib(8192), cores: Cores::ZERO, exclusive: false };
+    let share = Share { memory: Memory::mib(8192), cores: Cores::ZERO, ..Share::default() };
     let shares = vec![CardShare { uuid: CARD.parse().unwrap(), share }];
     let containers = [("main".to_owned(), shares)].into();
     let cards = encode(&Cards { ledger_revision: 1, tier: Tier::Accounting, containers });

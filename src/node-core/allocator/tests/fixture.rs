@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use divvy_api::annotation::PolicyName;
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::Defaults;
 use divvy_api::{
     CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceNames, Share, SlotId, Tier,
@@ -12,6 +13,7 @@ use divvy_placement::{Link, Links, Policy};
 
 use crate::allocator::{AllocationSettings, Allocator, Choice, Refusal};
 use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
+use crate::ledger::reconcile::FoundContainer;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use crate::pod::{ContainerState, Phase, Pod, PodList};
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, SetupError};
@@ -34,6 +36,7 @@ pub(crate) struct Node {
     /// What lies on disk for containers.
     pub(crate) limits: Arc<Mutex<BTreeMap<Nonce, Limits>>>,
     directory: tempfile::TempDir,
+    oversubscription: Option<Oversubscription>,
 }
 
 /// What a container reads of its limits.
@@ -103,6 +106,7 @@ fn settings(policy: PolicyName) -> AllocationSettings {
         defaults: Defaults::default(),
         slots_per_card: SLOTS,
         memory_scale: 100,
+        oversubscription: None,
         cores_scale: 100,
         policy: Policy { name: policy, ..Policy::default() },
         accounting_namespaces: BTreeSet::new(),
@@ -146,10 +150,14 @@ impl ContainerSetup for Containers {
         if has_directories { self.write_limits(container) } else { Ok(()) }
     }
 
-    fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Terms)> {
+    fn find(&self, pod_uid: &str, container: &str) -> Option<FoundContainer> {
         let limits = self.limits.lock().unwrap();
         let found = limits.iter().find(|(_, limits)| limits.pod_uid == pod_uid && limits.container == container);
-        found.map(|(nonce, limits)| (*nonce, limits.terms))
+        found.map(|(nonce, Limits { terms, shares, .. })| FoundContainer {
+            nonce: *nonce,
+            terms: *terms,
+            shares: shares.clone(),
+        })
     }
 
     fn remove(&self, ended: Vec<Nonce>) {
@@ -174,7 +182,9 @@ impl Node {
         let containers = Containers { tier: Tier::Accounting, limits: Arc::clone(&limits) };
         let allocator = Allocator::new(settings(policy), ledger, Arc::new(containers));
         let cards: Vec<CardInfo> = (0..cards).map(card).collect();
-        let mut node = Self { allocator, pods: Vec::new(), free: BTreeSet::new(), cards, limits, directory };
+        let oversubscription = None;
+        let mut node =
+            Self { allocator, pods: Vec::new(), free: BTreeSet::new(), cards, limits, directory, oversubscription };
         node.forget();
         node.show_cards();
         node
@@ -242,8 +252,20 @@ impl Node {
     fn start(&mut self, state: &str, tier: Tier) {
         let (ledger, _) = Ledger::open(&self.directory.path().join(state)).expect("the ledger");
         let containers = Containers { tier, limits: Arc::clone(&self.limits) };
-        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, Arc::new(containers));
+        let settings = AllocationSettings { oversubscription: self.oversubscription, ..settings(PolicyName::Binpack) };
+        self.allocator = Allocator::new(settings, ledger, Arc::new(containers));
         self.show_cards();
+    }
+
+    /// The next daemon, of tier `shim`, which oversubscribes memory by this scale in percent, with so many MiB of the host's.
+    pub(crate) fn oversubscribe(&mut self, memory_scale: u32, host_mib: u64) {
+        self.oversubscribe_from_now_on(memory_scale, host_mib);
+        self.restart(Tier::Shim);
+    }
+
+    /// The same from the next start of a daemon on.
+    pub(crate) fn oversubscribe_from_now_on(&mut self, memory_scale: u32, host_mib: u64) {
+        self.oversubscription = Some(Oversubscription { memory_scale, host_memory: Memory::mib(host_mib) });
     }
 
     fn forget(&mut self) {

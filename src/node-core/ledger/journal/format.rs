@@ -229,6 +229,8 @@ mod tests {
 54948354 {"revision":1000002,"hold":{"pod":{"uid":"b","namespace":"ml","name":"train"},"containers":[{"claim":{"name":"fetch","kind":"init","claim":{"cards":1,"memory":"8Gi","cores":30},"counted":{"count":1,"memory":8192,"percent":0,"cores":30}},"holding":{"nonce":"0b7d5044a0b1426f9247bb680e5fe0c8","parts":[{"card":"GPU-2","lost":3,"share":{"memoryMi":8192,"cores":30}}],"origin":"restored","terms":{"tier":"shim","compute":"burst","priority":"low"}}}],"why":"corrected by the kubelet's records"}}
 
 155446e6 {"revision":1000003,"release":{"uid":"a","namespace":"default","name":"pod-a","why":"gone from the kubelet's list"}}
+
+3d1431ea {"revision":1000004,"hold":{"pod":{"uid":"c","namespace":"ml","name":"notebook"},"containers":[{"claim":{"name":"main","kind":"app","claim":{"cards":1,"memory":"750Mi","cores":0},"counted":{"count":1,"memory":750,"percent":0,"cores":0}},"holding":{"nonce":"1c9e5504410b1426f9247bb680e5fe0c","parts":[{"card":"GPU-1","slot":2,"share":{"memoryMi":750,"hostMemoryMi":250,"cores":0}}],"origin":"allocated","terms":{"tier":"shim","compute":"cap"}}}],"why":"allocated container \"main\""}}
 "#;
 
     /// A rollback reads what this build writes, and an upgrade what was written before.
@@ -241,6 +243,6 @@ mod tests {
             let Record { revision, change } = parse::<Record<Change>>(written.as_bytes()).expect(written);
             assert_eq!(String::from_utf8(record(revision, &change)).expect("text"), format!("\n{written}\n"));
         }
-        assert_eq!(replay(JOURNAL.as_bytes()).expect("this version").report.records, 3);
+        assert_eq!(replay(JOURNAL.as_bytes()).expect("this version").report.records, 4);
     }
 }

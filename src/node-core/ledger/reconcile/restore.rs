@@ -7,10 +7,11 @@ use divvy_api::annotation::{self, Preferences, RequestAnnotation};
 use divvy_api::card::CardIdError;
 use divvy_api::limits::{asks_for_cards, counted, pod_requests, profile};
 use divvy_api::names::annotation::REQUEST;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Share, SlotId, Tier};
+use divvy_api::request::Sharing;
+use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, Share, SlotId, Tier};
 
-use super::RestoreContext;
-use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry, Terms};
+use super::{FoundContainer, RestoreContext};
+use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry};
 use crate::pod::{Pod, PodRef};
 
 /// A device ID of the kubelet's records.
@@ -26,6 +27,26 @@ pub(super) struct Restore<'a> {
     pub context: &'a RestoreContext<'a>,
     pub pod: &'a Pod,
     pub notes: &'a mut Vec<String>,
+}
+
+/// What a container took of its cards.
+struct Taken {
+    request: GpuRequest,
+    sharing: Sharing,
+    /// By its limits file.
+    shares: Vec<(CardId, Share)>,
+}
+
+// === impl Taken ===
+
+impl Taken {
+    /// The share of a card with `memory`. Of the memory, the scale may have changed since by which it was divided.
+    fn share_of(&self, card: &CardId, memory: Memory) -> Share {
+        let share = self.request.share_of(memory, self.sharing);
+        let written = self.shares.iter().find(|(written, _)| written == card).map(|(_, written)| *written);
+        let is_part = |written: &Share| (written.memory, written.exclusive) == (share.memory, share.exclusive);
+        written.filter(is_part).map_or(share, |Share { host, .. }| Share { host, ..share })
+    }
 }
 
 // === impl Device ===
@@ -105,28 +126,36 @@ impl Restore<'_> {
         let foreign = holding.is_none() && (request.is_none() || devices.iter().any(|device| device.slot.is_none()));
         let given = request.filter(|_| !foreign).unwrap_or(whole);
         let recorded = holding.as_ref().map_or(&[][..], |holding| &holding.parts);
-        let known = holding.as_ref().map(|holding| (holding.nonce, holding.terms));
-        let (nonce, terms) = known.unwrap_or_else(|| (self.context.found)(pod, name));
-        let parts = self.parts(pod, self.taken(given, terms), recorded, devices);
+        let known =
+            |holding: &Holding| FoundContainer { nonce: holding.nonce, terms: holding.terms, shares: Vec::new() };
+        let found = holding.as_ref().map_or_else(|| (self.context.found)(pod, name), known);
+        let FoundContainer { nonce, terms, .. } = found;
+        let parts = self.parts(pod, &self.taken(given, found), recorded, devices);
         if parts.is_empty() {
             return;
         }
         *request = Some(given);
-        let found = if foreign { Origin::Adopted } else { Origin::Restored };
-        let origin = holding.as_ref().map_or(found, |holding| holding.origin);
+        let origin = if foreign { Origin::Adopted } else { Origin::Restored };
+        let origin = holding.as_ref().map_or(origin, |holding| holding.origin);
         *holding = Some(Holding { nonce, parts, origin, terms });
     }
 
     /// What a request took of its cards: whole cards, where the pod demands that, the node allocates nothing else, or the
-    /// container's limits file shows it.
-    fn taken(&self, request: GpuRequest, terms: Terms) -> GpuRequest {
-        let wishes = Preferences::from_annotations(&self.pod.annotations);
-        let is_wanted = wishes.is_ok_and(|wishes| wishes.wants_instances());
-        let is_whole = is_wanted || self.context.gives_whole || (terms.tier == Tier::Mig && !request.is_exclusive());
-        if is_whole { GpuRequest::whole(request.cards) } else { request }
+    /// container's limits file shows it. What was in host memory is by that file too, if it is found.
+    fn taken(&self, request: GpuRequest, found: FoundContainer) -> Taken {
+        let wishes = Preferences::from_annotations(&self.pod.annotations).unwrap_or_default();
+        let is_whole = wishes.wants_instances()
+            || self.context.gives_whole
+            || (found.terms.tier == Tier::Mig && !request.is_exclusive());
+        let sharing = match self.context.memory_scale.filter(|_| wishes.oversubscribe) {
+            _ if is_whole => Sharing::Whole,
+            Some(scale) => Sharing::Oversubscribed(scale),
+            None => Sharing::Part,
+        };
+        Taken { request, sharing, shares: found.shares }
     }
 
-    fn parts(&mut self, pod: &PodRef, request: GpuRequest, recorded: &[Part], devices: &[Device]) -> Vec<Part> {
+    fn parts(&mut self, pod: &PodRef, taken: &Taken, recorded: &[Part], devices: &[Device]) -> Vec<Part> {
         let position = |device: &Device| recorded.iter().position(|part| part.card == device.card);
         let mut devices: Vec<(Option<usize>, &Device)> =
             devices.iter().map(|device| (position(device), device)).collect();
@@ -135,7 +164,7 @@ impl Restore<'_> {
             let Device { card, slot } = device.clone();
             let share = match at.map(|at| &recorded[at]).filter(|part| !part.is_of_unknown_size()) {
                 Some(part) => part.share,
-                None => self.share(pod, request, &card),
+                None => self.share(pod, taken, &card),
             };
             Part { card, slot, lost: None, share }
         };
@@ -143,9 +172,9 @@ impl Restore<'_> {
     }
 
     /// The share that a request takes of a card, which nobody else gets before its size is known.
-    fn share(&mut self, pod: &PodRef, request: GpuRequest, card: &CardId) -> Share {
+    fn share(&mut self, pod: &PodRef, taken: &Taken, card: &CardId) -> Share {
         if let Some(memory) = (self.context.memory)(card) {
-            return request.share_on(memory);
+            return taken.share_of(card, memory);
         }
         self.notes.push(format!("pod {pod}: holds {card} exclusively, as that isn't known yet"));
         Part::OF_UNKNOWN_SIZE
@@ -155,11 +184,14 @@ impl Restore<'_> {
     pub(super) fn sized(&self, recorded: &PodEntry) -> Option<PodEntry> {
         let mut entry = recorded.clone();
         for ContainerEntry { request, holding } in &mut entry.containers {
-            let (Some(request), Some(holding)) = (request.request, holding) else { continue };
-            let taken = self.taken(request, holding.terms);
+            let ContainerRequest { name, request, .. } = request;
+            let (Some(request), Some(holding)) = (*request, holding) else { continue };
+            let shares = (self.context.found)(&recorded.pod, name).shares;
+            let found = FoundContainer { nonce: holding.nonce, terms: holding.terms, shares };
+            let taken = self.taken(request, found);
             for part in holding.parts.iter_mut().filter(|part| part.is_of_unknown_size()) {
                 if let Some(memory) = (self.context.memory)(&part.card) {
-                    part.share = taken.share_on(memory);
+                    part.share = taken.share_of(&part.card, memory);
                 }
             }
         }
@@ -185,13 +217,14 @@ impl Restore<'_> {
         if container.holding.is_some() || !self.asks_kubelet(name) {
             return;
         }
-        let (nonce, terms) = (self.context.found)(&entry.pod, name);
-        let taken = self.taken(*request, terms);
+        let found = (self.context.found)(&entry.pod, name);
+        let FoundContainer { nonce, terms, .. } = found;
+        let taken = self.taken(*request, found);
         let mut parts: Vec<Part> = Vec::new();
         let alike = later.iter().filter(|later| later.request.profile == *profile);
         for part in alike.filter_map(|later| later.holding.as_ref()).flat_map(|holding| &holding.parts) {
             if parts.len() < request.cards as usize && parts.iter().all(|known| known.card != part.card) {
-                parts.push(Part { share: self.share(&entry.pod, taken, &part.card), ..part.clone() });
+                parts.push(Part { share: self.share(&entry.pod, &taken, &part.card), ..part.clone() });
             }
         }
         if parts.is_empty() {

@@ -7,6 +7,7 @@ use divvy_api::{ContainerKind, ContainerSpec, Cores, GpuRequest, Share};
 use divvy_placement::Held;
 
 use super::*;
+use crate::ledger::tests::model::SCALE;
 use crate::ledger::{Holding, Origin, Part};
 use crate::pod::{ContainerState, Phase};
 
@@ -62,13 +63,14 @@ fn heard(allocations: &Allocations, as_of: u64, pods: &[Arc<Pod>], assigned: Opt
     let names = ResourceNames::default();
     let found = |pod: &PodRef, container: &str| {
         let digits = format!("{:032x}", u128::from(crc32fast::hash(format!("{pod}{container}").as_bytes())));
-        (digits.parse().expect("digits"), Terms::default())
+        FoundContainer { nonce: digits.parse().expect("digits"), ..FoundContainer::unknown() }
     };
     let reading = RestoreContext {
         names: &names,
         defaults: Defaults::default(),
         memory: &memory,
         gives_whole: false,
+        memory_scale: Some(SCALE),
         found: &found,
     };
     reconcile(
@@ -115,7 +117,7 @@ fn parts(allocations: &Allocations, uid: &str, container: &str) -> Vec<(String, 
 }
 
 fn share(mib: u64, cores: u32) -> Share {
-    Share { memory: Memory::mib(mib), cores: Cores::new(cores), exclusive: false }
+    Share { memory: Memory::mib(mib), cores: Cores::new(cores), ..Share::default() }
 }
 
 #[test]
@@ -153,12 +155,13 @@ fn incomplete_list_ends_no_share() {
     assert_eq!(heard(&allocations, u64::MAX, &[], Some(&[])).changes, []);
     assert_eq!(heard(&allocations, 0, &pods[..1], None).changes, [], "b was booked while the list was under way");
     let names = ResourceNames::default();
-    let found = |_: &PodRef, _: &str| (Nonce::random(), Terms::default());
+    let found = |_: &PodRef, _: &str| FoundContainer::unknown();
     let reading = RestoreContext {
         names: &names,
         defaults: Defaults::default(),
         memory: &memory,
         gives_whole: false,
+        memory_scale: None,
         found: &found,
     };
     let seen = HashSet::new();
@@ -263,7 +266,7 @@ fn pods_of_another_plugin_hold_their_cards_alone() {
     assert!(
         notes[0].starts_with("pod default/pod-b (b): its requests can't be read, so it holds its GPUs exclusively: ")
     );
-    let alone = Held { memory: MEMORY, cores: Cores::FULL, exclusive: true, pods: 1 };
+    let alone = Held { memory: MEMORY, cores: Cores::FULL, exclusive: true, pods: 1, ..Held::default() };
     let origins = ["a", "b", "c", "d"].map(|uid| holding(&allocations, uid, "main").origin);
     assert_eq!(origins, [Origin::Adopted, Origin::Adopted, Origin::Adopted, Origin::Restored]);
     for number in 1..=4 {

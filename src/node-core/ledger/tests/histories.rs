@@ -8,11 +8,10 @@ use divvy_api::request::Defaults;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ResourceNames, SlotId};
 use proptest::prelude::*;
 
-use super::model::{MEMORY, Model, pod_ref, pod_shape, view};
+use super::model::{MEMORY, Model, SCALE, pod_ref, pod_shape, view};
 use super::{file, release, reopen};
-use crate::ledger::Terms;
-use crate::ledger::reconcile::{Observed, Reconciled, RestoreContext, reconcile};
-use crate::ledger::{Ledger, Nonce, Part, PodEntry, Rewrite, Rewritten};
+use crate::ledger::reconcile::{FoundContainer, Observed, Reconciled, RestoreContext, reconcile};
+use crate::ledger::{Ledger, Part, PodEntry, Rewrite, Rewritten};
 use crate::pod::{DeviceRecord, Pod, PodRef};
 
 #[derive(Clone, Debug)]
@@ -118,12 +117,13 @@ impl Node {
         pods.push(view(&system));
         let names = ResourceNames::default();
         let memory = |_: &CardId| Some(MEMORY);
-        let found = |_: &PodRef, _: &str| (Nonce::random(), Terms::default());
+        let found = |_: &PodRef, _: &str| FoundContainer::unknown();
         let reading = RestoreContext {
             names: &names,
             defaults: Defaults::default(),
             memory: &memory,
             gives_whole: false,
+            memory_scale: Some(SCALE),
             found: &found,
         };
         let assigned = slots.then(|| self.records.clone());

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use divvy_api::names::annotation::OVERSUBSCRIBE;
 use divvy_api::pod::{PodSum, peak};
+use divvy_api::request::Sharing;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, GpuRequest, Memory, Share, SlotId};
 use divvy_placement::Held;
 use proptest::prelude::*;
@@ -14,6 +16,10 @@ use crate::pod::{Phase, Pod, PodRef};
 pub(crate) const CARDS: usize = 3;
 pub(crate) const SLOTS: u32 = 4;
 pub(crate) const MEMORY: Memory = Memory::mib(1000);
+/// By which memory is oversubscribed, in percent.
+pub(crate) const SCALE: u32 = 150;
+/// Host memory for that.
+const HOST_MEMORY: Memory = Memory::mib(400);
 
 pub(crate) fn card(number: usize) -> CardId {
     format!("GPU-{number}").parse().expect("uuid")
@@ -23,8 +29,13 @@ pub(crate) fn capacities() -> Vec<(CardId, Memory, Cores)> {
     (0..CARDS).map(|number| (card(number), MEMORY, Cores::FULL)).collect()
 }
 
-/// Every violation of the ledger's invariants, given each card's capacity: no card is overfilled, and every slot has one
-/// holder.
+/// Whether the pod asks for oversubscription; its UID begins with a number.
+fn asks(uid: &str) -> bool {
+    uid.starts_with(['1', '3'])
+}
+
+/// Every violation of the ledger's invariants, given each card's capacity: no card is overfilled, nor the host memory for
+/// what isn't on the cards, which are shared by pods with oversubscribed memory or by others; and every slot has one holder.
 pub(crate) fn violations(allocations: &Allocations, cards: &[(CardId, Memory, Cores)]) -> Vec<String> {
     let mut found = Vec::new();
     for (card, memory, cores) in cards {
@@ -32,6 +43,14 @@ pub(crate) fn violations(allocations: &Allocations, cards: &[(CardId, Memory, Co
         if held.memory > *memory || held.cores > *cores || (held.exclusive && held.pods > 1) {
             found.push(format!("{card}: {held:?} of {memory} and {cores} cores"));
         }
+        let hosts = allocations.pods().filter_map(|entry| peak_on(entry, card)).map(|share| share.host.is_zero());
+        if hosts.collect::<BTreeSet<_>>().len() > 1 {
+            found.push(format!("{card}: {held:?} of pods with oversubscribed memory and of others"));
+        }
+    }
+    let host = allocations.host_memory(|_| true);
+    if !cards.is_empty() && host > HOST_MEMORY {
+        found.push(format!("{host} of {HOST_MEMORY} host memory"));
     }
     let mut holders: BTreeMap<SlotId, &str> = BTreeMap::new();
     for entry in allocations.pods() {
@@ -91,7 +110,8 @@ pub(crate) fn view(entry: &PodEntry) -> Arc<Pod> {
     };
     let PodRef { uid, namespace, name } = entry.pod.clone();
     let containers = entry.containers.iter().enumerate().map(spec).collect();
-    let (annotations, states) = (BTreeMap::new(), BTreeMap::new());
+    let wish = asks(&uid).then(|| (OVERSUBSCRIBE.to_owned(), "true".to_owned()));
+    let (annotations, states) = (wish.into_iter().collect(), BTreeMap::new());
     Arc::new(Pod { uid, namespace, name, annotations, containers, phase: Phase::Running, states })
 }
 
@@ -118,7 +138,8 @@ impl Model {
         let mut sum = Held::default();
         for entry in self.pods.values().filter(|entry| Some(entry.pod.uid.as_str()) != except) {
             if let Some(share) = peak_on(entry, card) {
-                sum.memory = sum.memory.saturating_add(share.memory);
+                sum.memory = sum.memory.saturating_add(share.on_card());
+                sum.host = sum.host.saturating_add(share.host);
                 sum.cores = sum.cores.saturating_add(share.cores);
                 sum.exclusive |= share.exclusive;
                 sum.pods += 1;
@@ -139,8 +160,9 @@ impl Model {
         let request = requests[at].request?;
         let cards = (0..request.cards as usize).map(|nth| card((pick + nth) % CARDS));
         let slot = u32::try_from(pick / CARDS).expect("small") % SLOTS;
-        let parts: Vec<Part> =
-            cards.map(|card| Part { card, slot: Some(slot), lost: None, share: request.share_on(MEMORY) }).collect();
+        let sharing = if asks(uid) { Sharing::Oversubscribed(SCALE) } else { Sharing::Part };
+        let share = request.share_of(MEMORY, sharing);
+        let parts: Vec<Part> = cards.map(|card| Part { card, slot: Some(slot), lost: None, share }).collect();
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
         let mut entry = self.pods.get(uid).cloned().unwrap_or_else(|| PodEntry {
             pod: pod_ref(uid),
@@ -153,11 +175,18 @@ impl Model {
         let fits = |card: &CardId| {
             let Some(share) = peak_on(&entry, card) else { return true };
             let others = self.held(card, Some(uid));
-            others.memory.saturating_add(share.memory) <= MEMORY
+            let is_alone = others.pods == 0 || share.host.is_zero() == others.host.is_zero();
+            others.memory.saturating_add(share.on_card()) <= MEMORY
+                && is_alone
                 && others.cores.saturating_add(share.cores) <= Cores::FULL
                 && !(others.exclusive || share.exclusive && others.pods > 0)
         };
-        (0..CARDS).all(|number| fits(&card(number))).then_some((entry, holding))
+        let host = |entry: &PodEntry| -> Memory {
+            (0..CARDS).filter_map(|number| peak_on(entry, &card(number))).map(|share| share.host).sum()
+        };
+        let others = self.pods.values().filter(|other| other.pod.uid != uid).map(host);
+        let has_host_memory = others.chain([host(&entry)]).sum::<Memory>() <= HOST_MEMORY;
+        (has_host_memory && (0..CARDS).all(|number| fits(&card(number)))).then_some((entry, holding))
     }
 
     /// Everything that the allocations answers, against the same from the map.

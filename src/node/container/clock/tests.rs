@@ -72,7 +72,7 @@ impl Bench {
         let cards: Vec<_> = cards.iter().map(of).collect();
         let shares: Vec<_> = cards
             .iter()
-            .map(|(card, cores)| (card.clone(), Share { memory: Memory::mib(1), cores: *cores, exclusive: false }))
+            .map(|(card, cores)| (card.clone(), Share { memory: Memory::mib(1), cores: *cores, ..Share::default() }))
             .collect();
         let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
         let terms = Terms { tier: Tier::Shim, ..Terms::default() };

@@ -36,7 +36,7 @@ fn client(nonce: &str, shares: &[(CardId, Share)]) -> AllocatedContainer<'static
 }
 
 fn of(card: &str, memory: u64, cores: u32) -> (CardId, Share) {
-    (id(card), Share { memory: Memory::mib(memory), cores: Cores::new(cores), exclusive: false })
+    (id(card), Share { memory: Memory::mib(memory), cores: Cores::new(cores), ..Share::default() })
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn mps_limits_for_several_gpus() {
     assert_eq!(limits(&[of(A, 300, 30), of(B, 300, 30)]), is("0=300M,1=300M", Some("30")));
     assert_eq!(limits(&[of(A, 300, 30), of(B, 500, 50)]), is("0=500M,1=500M", Some("30")));
     assert_eq!(limits(&[of(A, 300, 0)]), is("0=300M", None), "who was promised nothing has no cap of its own");
-    let whole = Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true };
+    let whole = Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true, ..Share::default() };
     assert_eq!(limits(&[(id(A), whole)]), (None, None));
 }
 
@@ -82,7 +82,7 @@ fn mps_limits_for_several_gpus() {
 fn whole_gpu_is_used_through_the_mps_service() {
     let host = Host::new();
     let (delivery, _up) = (host.with_service(), host.service().mark_ready().expect("a lock"));
-    let whole = Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true };
+    let whole = Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true, ..Share::default() };
     let answer = delivery.prepare(&client("n-1", &[(id(A), whole)])).expect("an answer");
     insta::assert_snapshot!(host.brings(&answer), @r"
     /var/run/divvy/limits <- /host/run/containers/n-1/limits ro

@@ -45,7 +45,7 @@ fn shimmed(nonce: &str, shares: &[(CardId, Share)]) -> AllocatedContainer<'stati
 }
 
 fn whole(card: &str) -> (CardId, Share) {
-    (id(card), Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true })
+    (id(card), Share { memory: Memory::mib(81_559), cores: Cores::FULL, exclusive: true, ..Share::default() })
 }
 
 #[test]

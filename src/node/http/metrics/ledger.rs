@@ -114,6 +114,7 @@ impl LedgerCollector {
         ];
         gauges.extend(card_gauges(&allocator));
         gauges.extend(share_gauges(&allocator));
+        gauges.extend(host_memory_gauges(&allocator));
         gauges
     }
 }
@@ -177,6 +178,30 @@ fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
         }
     }
     vec![memory, cores, tiers]
+}
+
+/// Host memory behind oversubscribed shares; none where there is neither that nor such a share left.
+fn host_memory_gauges(allocator: &Allocator) -> Vec<Gauges> {
+    let (allocations, oversubscription) = (allocator.ledger().allocations(), allocator.oversubscription());
+    if oversubscription.is_none() && allocations.host_memory(|_| true).is_zero() {
+        return Vec::new();
+    }
+    let capacity = oversubscription.map_or(Memory::ZERO, |oversubscription| oversubscription.host_memory);
+    let help = "Host memory allocated to pods in place of the GPU's";
+    let mut cards = Gauges { name: "card_host_memory_allocated_bytes", help, values: vec![] };
+    for card in &allocator.inventory().cards {
+        let labels = vec![("uuid", card.id.to_string()), ("model", card.model.clone())];
+        cards.values.push((labels, bytes(allocations.held(&card.id, None).host)));
+    }
+    let help = "Part of divvy_share_memory_bytes for which host memory is booked";
+    let mut shares = Gauges { name: "share_host_memory_bytes", help, values: vec![] };
+    for entry in allocations.pods() {
+        let parts = entry.holdings().flat_map(|(container, holding)| parts(&entry.pod, container, holding));
+        let with_host = parts.filter(|(_, share)| !share.host.is_zero());
+        shares.values.extend(with_host.map(|(labels, share)| (labels, bytes(share.host))));
+    }
+    let help = "Host memory that can be allocated to pods in place of the GPUs'";
+    vec![one("oversubscribe_host_memory_bytes", help, vec![], bytes(capacity)), cards, shares]
 }
 
 fn parts<'a>(

@@ -32,7 +32,7 @@ fn allocations(held: &[(&str, u64)]) -> Allocations {
         let kind = ContainerKind::App;
         let request = ContainerRequest { name: "main".to_owned(), kind, profile: None, request, counted };
         let SlotId { card, number } = slot.parse().expect("a slot");
-        let share = Share { memory: Memory::mib(*mib), cores: Cores::ZERO, exclusive: false };
+        let share = Share { memory: Memory::mib(*mib), cores: Cores::ZERO, ..Share::default() };
         let parts = vec![Part { card, slot: Some(number), lost: None, share }];
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &[request], "main", holding).expect("booked");

@@ -111,6 +111,7 @@ fn start(directory: &tempfile::TempDir, state: &str, tier: Tier) -> (Allocator, 
         defaults: Defaults::default(),
         slots_per_card: 4,
         memory_scale: 100,
+        oversubscription: None,
         cores_scale: 100,
         policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
         accounting_namespaces: BTreeSet::new(),
@@ -258,8 +259,8 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     let limits = node.limits("burst", "c0");
     node.lose_journal();
     let found = node.containers.find("uid-burst", "c0").expect("its directories");
-    assert!(limits.to_str().expect("text").contains(&found.0.to_string()));
-    assert_eq!(found.1, Terms { tier: Tier::Shim, compute: Compute::Burst, priority: Some(Priority::Low) });
+    assert!(limits.to_str().expect("text").contains(&found.nonce.to_string()));
+    assert_eq!(found.terms, Terms { tier: Tier::Shim, compute: Compute::Burst, priority: Some(Priority::Low) });
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Left {
         for file in files.into_iter().chain(["state/lib/ld.so.preload", "run/clocks/GPU-a"]) {
             write(&directory.path().join(file));
         }
-        let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), exclusive: false };
+        let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), ..Share::default() };
         let container = AllocatedContainer {
             pod: &PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "train".to_owned() },
             name: "main",

@@ -10,6 +10,7 @@ mod instances;
 mod large_pods;
 mod ledger;
 mod mps;
+mod oversubscription;
 mod pages;
 mod pod_list;
 mod process;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use divvy_api::pod::peak;
-use divvy_api::{CardId, ContainerKind, Share};
+use divvy_api::{CardId, ContainerKind, Memory, Share};
 use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use divvy_testkit::outside::Given;
@@ -34,6 +34,7 @@ impl Node {
             );
         }
         self.no_card_is_overfull()?;
+        self.host_memory_suffices()?;
         self.held_slots_are_listed()
     }
 
@@ -43,12 +44,28 @@ impl Node {
             let live = self.pods.iter().filter(|pod| !pod.view.has_ended());
             let held: Vec<(&str, Share)> = live.map(|pod| (&*pod.view.name, pod.peak_on(&card.id))).collect();
             let held: Vec<_> = held.into_iter().filter(|(_, share)| *share != Share::default()).collect();
-            let memory = held.iter().map(|(_, share)| share.memory).sum::<divvy_api::Memory>();
+            let memory = held.iter().map(|(_, share)| share.on_card()).sum::<Memory>();
             let cores: u32 = held.iter().map(|(_, share)| share.cores.units()).sum();
             let alone = held.len() < 2 || held.iter().all(|(_, share)| !share.exclusive);
-            let fits = memory <= card.memory.percent(self.disk.memory_scale) && cores <= 100 && alone;
+            let fits = memory <= card.memory && cores <= 100 && alone;
             prop_assert!(fits, "I1: card {} is overfull: {:?}", card.id, held);
+            let oversubscribed = held.iter().filter(|(_, share)| !share.host.is_zero()).count();
+            prop_assert!(oversubscribed == 0 || oversubscribed == held.len(), "{}: mixed: {:?}", card.id, held);
+            if oversubscribed > 1 && held.iter().map(|(_, share)| share.memory).sum::<Memory>() > card.memory {
+                seen("more requested than the card has");
+            }
         }
+        Ok(())
+    }
+
+    /// The same of host memory, which is the whole node's.
+    fn host_memory_suffices(&self) -> Result<(), TestCaseError> {
+        let live = self.pods.iter().filter(|pod| !pod.view.has_ended());
+        let host = |pod: &ListedPod| cards().iter().map(|card| pod.peak_on(&card.id).host).sum::<Memory>();
+        let held: Vec<(&str, Memory)> = live.map(|pod| (&*pod.view.name, host(pod))).collect();
+        let capacity = self.disk.oversubscription.map_or(Memory::ZERO, |of| of.host_memory);
+        let all: Memory = held.iter().map(|(_, host)| *host).sum();
+        prop_assert!(all <= capacity, "I1: {all} of {capacity} host memory are held: {held:?}");
         Ok(())
     }
 

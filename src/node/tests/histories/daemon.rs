@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::Defaults;
-use divvy_api::{Memory, ResourceName, ResourceNames, SlotId};
+use divvy_api::{Memory, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_node::config::{DeviceListStrategy, Strategy};
-use divvy_node::container::isolation::Accounting;
+use divvy_node::container::isolation::{Accounting, Isolation};
 use divvy_node::container::{ContainerOptions, Containers, Limits};
 use divvy_node::kubelet::response::response;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequest, Refusal, lock};
@@ -35,8 +36,13 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 pub(crate) struct Disk {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) volume_mounts: bool,
-    pub(crate) memory_scale: u32,
+    /// How the configuration oversubscribes memory; then the node's tier is `shim`.
+    pub(crate) oversubscription: Option<Oversubscription>,
 }
+
+/// Tier `shim` as far as the allocator knows it: nothing is enforced.
+#[derive(Debug)]
+struct Unenforced;
 
 /// The process.
 pub(crate) struct Daemon(divvy_node_core::Daemon<ShownPods>);
@@ -113,12 +119,15 @@ impl Disk {
             names: ResourceNames::default(),
             defaults: Defaults::default(),
             slots_per_card: SLOTS,
-            memory_scale: self.memory_scale,
+            memory_scale: 100,
+            oversubscription: self.oversubscription,
             cores_scale: 100,
             policy: Policy::default(),
             accounting_namespaces: BTreeSet::new(),
         };
-        let containers = Containers::new(self.options(), Box::new(Accounting));
+        let isolation: Box<dyn Isolation> =
+            if self.oversubscription.is_some() { Box::new(Unenforced) } else { Box::new(Accounting) };
+        let containers = Containers::new(self.options(), isolation);
         let allocator = Allocator::new(settings, ledger, Arc::new(containers));
         Daemon(divvy_node_core::Daemon::new(Arc::new(Mutex::new(allocator)), ShownPods::default(), SETTLE_TIME))
     }
@@ -136,6 +145,18 @@ impl Disk {
             dev_root: Path::new("/").to_owned(),
             procfs: "/proc".into(),
         }
+    }
+}
+
+// === impl Unenforced ===
+
+impl Isolation for Unenforced {
+    fn tier(&self) -> Tier {
+        Tier::Shim
+    }
+
+    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
+        (tier == Tier::Shim).then_some(self)
     }
 }
 

@@ -52,6 +52,8 @@ enum Step {
     Crash { lost: Option<Index> },
     /// The kubelet dies and comes back, and perhaps the daemon dies at some container's admission.
     KubeletRestart { lose_checkpoint: bool, dies: Option<(usize, Death)> },
+    /// The daemon dies and comes back with another scale of oversubscription, in percent.
+    Rescale(u32),
     /// A card falls sick or gets well.
     Card { card: Index, healthy: bool },
 }
@@ -89,6 +91,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::HearLate),
         1 => any::<bool>().prop_map(|refused| Step::List { refused }),
         1 => prop::option::weighted(0.3, index()).prop_map(|lost| Step::Crash { lost }),
+        1 => prop::sample::select(vec![110, 150, 300]).prop_map(Step::Rescale),
         2 => (any::<bool>(), dies())
             .prop_map(|(lose_checkpoint, dies)| Step::KubeletRestart { lose_checkpoint, dies }),
         2 => (index(), prop::bool::weighted(0.6)).prop_map(|(card, healthy)| Step::Card { card, healthy }),
@@ -128,6 +131,7 @@ proptest! {
                 Step::HearLate => node.hear_late()?,
                 Step::List { refused } => node.refuses_list = refused,
                 Step::Crash { lost } => node.crash(lost)?,
+                Step::Rescale(memory_scale) => node.rescale(memory_scale)?,
                 Step::KubeletRestart { lose_checkpoint, dies } => node.restart_kubelet(lose_checkpoint, dies)?,
                 Step::Card { card, healthy } => node.set_health(card, healthy),
             }
@@ -158,6 +162,7 @@ fn no_history_overcommits_a_gpu_or_loses_a_share() {
         "started",
         "allocated unlisted",
         "allocated behind a rejected pod",
+        "more requested than the card has",
     ];
     for what in all {
         assert!(seen.contains_key(what), "{what}: never seen in {seen:?}");

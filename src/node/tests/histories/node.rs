@@ -6,6 +6,7 @@ mod kubelet;
 mod pods;
 
 use divvy_api::SlotId;
+use divvy_api::gpunode::Oversubscription;
 use divvy_node_core::allocator::{ListRequest, Refusal};
 use divvy_node_core::inventory::{CardHealth, CardInfo};
 use fake_kubelet::devices::{Devices, Ids};
@@ -18,6 +19,7 @@ pub(crate) use self::deaths::Death;
 pub(crate) use self::pods::{ListedPod, resource};
 use crate::daemon::{Daemon, Disk, Shown, cards};
 use crate::seen;
+use crate::shapes::HOST_MEMORY;
 
 /// All of it. The kubelet's side, the pods' and the deaths are the submodules'.
 pub(crate) struct Node {
@@ -45,8 +47,10 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(seed: u64, volume_mounts: bool, memory_scale: u32) -> Self {
+        let oversubscription =
+            (memory_scale > 100).then_some(Oversubscription { memory_scale, host_memory: HOST_MEMORY });
         let directory = tempfile::tempdir().unwrap();
-        let disk = Disk { directory, volume_mounts, memory_scale };
+        let disk = Disk { directory, volume_mounts, oversubscription };
         let mut node = Self {
             daemon: None,
             disk,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use divvy_api::annotation::{self, Planned, PlannedCards};
 use divvy_api::names::annotation as key;
-use divvy_api::{CardId, ContainerKind, ContainerSpec};
+use divvy_api::{CardId, ContainerKind, ContainerSpec, Memory};
 use divvy_testkit::pods::GPU;
 use proptest::prelude::*;
 
@@ -12,6 +12,8 @@ use proptest::prelude::*;
 pub(crate) const NODE: &str = "node";
 /// The resource that counts instances, of which the node has some beside its cards.
 pub(crate) const INSTANCES: &str = "nvidia.com/mig-1g.10gb";
+/// Host memory of a node that oversubscribes.
+pub(crate) const HOST_MEMORY: Memory = Memory::mib(900);
 /// Cards of the node.
 pub(crate) const CARDS: u32 = 4;
 
@@ -83,12 +85,17 @@ fn annotations() -> impl Strategy<Value = (BTreeMap<String, String>, bool)> {
     prop_oneof![
         8 => Just((BTreeMap::new(), false)),
         3 => planned().prop_map(move |planned| (one(key::PLANNED, planned), false)),
+        4 => Just((one(key::OVERSUBSCRIBE, "true".to_owned()), false)),
+        1 => planned().prop_map(move |planned| {
+            let asks = (key::OVERSUBSCRIBE.to_owned(), "true".to_owned());
+            ([asks, (key::PLANNED.to_owned(), planned)].into(), false)
+        }),
         1 => prop::sample::select(vec!["binpack", "spread", "random", "least-fragmentation", "topology"])
             .prop_map(move |policy| (one(key::CARD_POLICY, policy.to_owned()), false)),
         1 => Just((one(key::NUMA, "strict".to_owned()), false)),
         1 => prop::sample::select(vec![
-            (key::TIER, "shim"),
-            (key::OVERSUBSCRIBE, "true"),
+            (key::TIER, "mps"),
+            (key::OVERSUBSCRIBE, "yes"),
             (key::CARD_POLICY, "tight"),
             (key::REQUEST, "{}"),
         ])

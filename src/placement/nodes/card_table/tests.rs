@@ -16,7 +16,9 @@ fn large(mut scene: Scene) -> Scene {
     };
     for card in &mut scene.cards {
         (card.memory, card.memory_capacity) = (times(card.memory), times(card.memory_capacity));
-        card.held.memory = times(card.held.memory);
+        (card.held.memory, card.held.host) = (times(card.held.memory), times(card.held.host));
+        card.oversubscription =
+            card.oversubscription.map(|of| Oversubscription { host_memory: times(of.host_memory), ..of });
     }
     for request in scene.containers.iter_mut().filter_map(|container| container.request.as_mut()) {
         request.memory = amount(request.memory);
@@ -26,7 +28,7 @@ fn large(mut scene: Scene) -> Scene {
 
 /// The scene with all requests but one left out, and that one for a single card.
 fn alone(mut scene: Scene, which: usize) -> Scene {
-    scene.allocated.clear();
+    (scene.allocated, scene.shares) = (Vec::new(), Vec::new());
     let which = which % scene.containers.len();
     for (at, container) in scene.containers.iter_mut().enumerate() {
         container.request = container.request.filter(|_| at == which).map(|request| GpuRequest { cards: 1, ..request });
@@ -78,7 +80,8 @@ proptest! {
     #[test]
     fn best_card_at_least_as_good_as_a_bound_is_found(scene in scene(), which in 0usize..5, other in scene()) {
         let (scene, mut other) = (alone(large(scene), which), large(other));
-        (other.containers, other.allocated, other.policy) = (scene.containers.clone(), Vec::new(), scene.policy);
+        (other.containers, other.policy) = (scene.containers.clone(), scene.policy);
+        (other.allocated, other.shares) = (Vec::new(), Vec::new());
         prop_assume!(claiming(&scene.pod()).next().is_some());
         let Some((_, least)) = planned(&other, &scene.policy) else { return Ok(()) };
         let found = best(&scene, &scene.policy, Some(&least));
@@ -102,7 +105,7 @@ proptest! {
 
     #[test]
     fn no_score_exceeds_the_bound(mut scene in scene()) {
-        scene.allocated.clear();
+        (scene.allocated, scene.shares) = (Vec::new(), Vec::new());
         let scene = large(scene);
         let pod = scene.pod();
         let planned = scene.plan().ok();
@@ -113,11 +116,17 @@ proptest! {
 
     #[test]
     fn plan_within_the_free_amounts_verifies(mut scene in scene()) {
-        scene.allocated.clear();
+        (scene.allocated, scene.shares) = (Vec::new(), Vec::new());
         let Ok(plan) = scene.plan() else { return Ok(()) };
-        for Taken { card, share, slots } in taken(&scene.cards, &scene.pod(), &plan).expect("it is a plan") {
+        let all_taken = taken(&scene.cards, &scene.pod(), &plan).expect("it is a plan");
+        let held = scene.cards.iter().map(|card| card.held.host);
+        let host_memory = held.chain(all_taken.iter().map(|taken| taken.share.host)).sum();
+        for card in &mut scene.cards {
+            card.oversubscription = card.oversubscription.map(|of| Oversubscription { host_memory, ..of });
+        }
+        for Taken { card, share, slots } in all_taken {
             let card = &mut scene.cards[card];
-            card.held.memory = card.memory_capacity.saturating_sub(share.memory);
+            card.held.memory = card.memory_capacity.saturating_sub(share.on_card());
             card.held.cores = card.cores_capacity.saturating_sub(share.cores);
             card.free_slots = slots;
         }

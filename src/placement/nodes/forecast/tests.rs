@@ -161,7 +161,7 @@ proptest! {
         let forecast = forecast(&kinds);
         let before = node(cpu, &held);
         let mut after = before.clone();
-        let share = Share { memory: Memory::mib(gib * GIB), cores: Cores::new(cores), exclusive: gib == 1 };
+        let share = Share { memory: Memory::mib(gib * GIB), cores: Cores::new(cores), exclusive: gib == 1, ..Share::default() };
         let takes: Vec<(usize, Share)> = (0..held.len()).step_by(2).map(|card| (card, share)).collect();
         for (card, share) in &takes {
             after.take(*card, share);

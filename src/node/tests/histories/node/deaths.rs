@@ -43,6 +43,14 @@ impl Node {
         self.start_daemon_with(there)
     }
 
+    /// The daemon dies, and comes back with another scale of oversubscription if it has one.
+    pub(crate) fn rescale(&mut self, memory_scale: u32) -> Result<(), TestCaseError> {
+        if let Some(oversubscription) = &mut self.disk.oversubscription {
+            oversubscription.memory_scale = memory_scale;
+        }
+        self.crash(None)
+    }
+
     pub(super) fn die_writing(&mut self, cut: Index) -> Result<(), TestCaseError> {
         seen("torn record");
         self.daemon = None;
@@ -73,7 +81,7 @@ impl Node {
             names: ResourceNames::default(),
             slots_per_card: SLOTS,
             numa_topology: false,
-            scales: Scales { memory: self.disk.memory_scale, cores: 100 },
+            scales: Scales::WHOLE,
             advertise: Advertise::Amounts,
         };
         let allocator = self.daemon().allocator();

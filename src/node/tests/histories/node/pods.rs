@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use divvy_api::names::annotation::OVERSUBSCRIBE;
 use divvy_api::{ContainerKind, ContainerSpec};
 use divvy_node_core::pod::{ContainerState, Phase, Pod};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
@@ -54,6 +55,7 @@ impl Node {
         self.born += 1;
         let (uid, name) = (format!("u{}", self.born), format!("p{}", self.born));
         let Shape { containers, annotations, bad } = shape;
+        let bad = bad || (annotations.contains_key(OVERSUBSCRIBE) && self.disk.oversubscription.is_none());
         let (phase, states) = (Phase::Pending, BTreeMap::new());
         let view = Pod { uid, namespace: "default".to_owned(), name, annotations, containers, phase, states };
         let (given, found_running) = (BTreeMap::new(), BTreeSet::new());

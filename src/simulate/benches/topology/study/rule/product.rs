@@ -19,13 +19,13 @@ pub(crate) fn product(machine: &Machine, name: PolicyName, free: CardSet, wanted
         counted: Totals::default(),
     };
     let preferences = Preferences::default();
-    let pod = PodRequest { containers: &[container], allocated: &[], preferences: &preferences };
+    let pod = PodRequest { containers: &[container], allocated: &[], shares: &[], preferences: &preferences };
     let plan = plan(&cards, &machine.links, &pod, &Policy { name, ..Policy::default() }).unwrap_or_default();
     plan.containers.iter().flat_map(|container| &container.chosen).fold(0, |set, card| set | 1 << card)
 }
 
 fn card(at: u32, is_free: bool) -> Card {
-    let alone = Held { memory: CARD_MEMORY, cores: Cores::FULL, exclusive: true, pods: 1 };
+    let alone = Held { memory: CARD_MEMORY, cores: Cores::FULL, exclusive: true, pods: 1, ..Held::default() };
     Card {
         id: format!("GPU-{at}").parse().expect("letters, digits and dashes name a card"),
         model: "NVIDIA GPU".into(),
@@ -38,6 +38,7 @@ fn card(at: u32, is_free: bool) -> Card {
         free_slots: 1,
         held: if is_free { Held::default() } else { alone },
         undivided: false,
+        oversubscription: None,
         busy: 0,
     }
 }
