@@ -20,11 +20,11 @@ mod tests;
 pub struct Turns {
     /// From when to when the process had work, short breaks aside and as far as it has looked; and the same of the time before.
     busy_ns: [(u64, u64); 2],
-    /// Its last weight while it had work.
+    /// The process's last weight while it had work.
     own_weight: u32,
     /// The others' weight at the last sample, and at the one before.
     others: [u32; 2],
-    /// Of the time since the card came to its work: what it would cost on average, and what it has cost.
+    /// What the time since the card came to the process's work would cost on average, and what it has cost.
     mean_ns: u64,
     charged_ns: u64,
 }

@@ -51,7 +51,7 @@ pub(super) struct Card {
     clock: Clock,
     /// The estimate of a kernel, by [`Estimate::kept`].
     kernel: AtomicU64,
-    /// The same of a MiB of memory that is read or written.
+    /// The estimate of a MiB of memory that is read or written, in the same way.
     moved: AtomicU64,
     /// Whether a probe is in flight: the first launch of its kind, beside which no other unmeasured work is admitted.
     has_probe: AtomicBool,

@@ -81,7 +81,7 @@ pub(super) enum Completed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// It has work, and is charged up to this moment.
+    /// Work is there, and charged up to this moment.
     Busy(u64),
 }
 

@@ -18,7 +18,7 @@ pub(super) enum Work {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimates {
     pub(super) kernel: Estimate,
-    /// Of a MiB.
+    /// What a MiB takes that is read or written.
     pub(super) moved: Estimate,
 }
 
