@@ -120,6 +120,7 @@ called! {
     cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
     cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_int);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    cuMemFree_v2(address: CUdeviceptr);
     cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
     cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationPropWhole, handle: CUmemGenericAllocationHandle);
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);

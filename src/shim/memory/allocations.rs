@@ -3,11 +3,12 @@
 use core::ffi::c_uint;
 
 use crate::cuda::{CUdeviceptr, CUresult, CUstream, SUCCESS};
+use crate::driver::cuda::cuMemFree_v2;
 use crate::driver::current_context;
 
 use super::quota::Quota;
-use super::resources::{Kind, MANAGED, RESOURCES, Resource};
-use super::{pools, streams};
+use super::resources::{Kind, MANAGED, PAGED, RESOURCES, Resource};
+use super::{pages, pools, streams};
 
 /// Rows of pitched memory begin at multiples of this or of less, on all cards so far.
 const PITCH: u64 = 512;
@@ -134,7 +135,7 @@ unsafe fn allocate_for(
     ask: impl FnOnce(*mut CUdeviceptr) -> CUresult,
 ) -> CUresult {
     // SAFETY: the caller's guarantee.
-    unsafe { allocate_of(0, address, bytes, ask) }
+    unsafe { allocate_of(PAGED, address, bytes, ask) }
 }
 
 /// The same, with what `of` says of the memory.
@@ -170,19 +171,29 @@ fn held_of(of: u64, kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64
         Ok(quota) => quota,
         Err(refused) => return refused,
     };
-    let context = current_context();
-    let reserved = match quota.reserve(bytes) {
-        Ok(reserved) => reserved,
-        Err(refused) => return refused,
-    };
+    let resource = Resource { of, ..Resource::in_context(bytes, quota.card, current_context()) };
+    let mut reserved = quota.reserve_if_left(if of == PAGED { pages::most(bytes) } else { bytes });
+    if reserved.is_none() && !(of == PAGED && pages::have_room(bytes, quota.card, resource.context)) {
+        return quota.out_of_memory();
+    }
     let (result, given) = ask();
     if result != SUCCESS {
         return result;
     }
+    let taken = if of == PAGED { pages::enter(given, &resource) } else { bytes };
+    match &mut reserved {
+        Some(reserved) => reserved.settle(taken),
+        None => reserved = quota.reserve_if_left(taken),
+    }
+    let Some(reserved) = reserved else {
+        // SAFETY: it was allocated just now, and nobody knows of it.
+        unsafe { cuMemFree_v2(given) };
+        pages::leave(given, bytes);
+        return quota.out_of_memory();
+    };
     // What finds no place stays charged until the process ends, which is never too little; a million things have one.
-    let resource = Resource { of, ..Resource::in_context(bytes, quota.card, context) };
     if let Ok(Some(gone)) = RESOURCES.put(kind, given, resource) {
-        release(gone); // the driver took it back without being asked through here
+        release(given, gone); // the driver took it back without being asked through here
     }
     reserved.keep();
     if of == MANAGED {
@@ -197,7 +208,7 @@ pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) ->
     let taken = RESOURCES.take(kind, key);
     let result = ask();
     match taken {
-        Some(resource) if result == SUCCESS => release(resource),
+        Some(resource) if result == SUCCESS => release(key, resource),
         // It had a place just now. If it has none any more, it stays charged.
         Some(resource) => {
             let _had_a_place = RESOURCES.put(kind, key, resource);
@@ -207,12 +218,12 @@ pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) ->
     result
 }
 
-/// Releases what a resource is charged with.
-pub(super) fn release(resource: Resource) {
-    if ![0, MANAGED].contains(&resource.of) {
+/// Releases what a resource with this key is charged with.
+pub(super) fn release(key: u64, resource: Resource) {
+    if ![0, PAGED, MANAGED].contains(&resource.of) {
         pools::freed(resource);
     } else if let Ok(quota) = Quota::of_card(resource.card) {
-        quota.account.release(resource.bytes);
+        quota.account.release(if resource.of == PAGED { pages::leave(key, resource.bytes) } else { resource.bytes });
         if resource.of == MANAGED {
             quota.account.remove_managed(resource.bytes);
         }

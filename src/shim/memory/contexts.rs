@@ -227,8 +227,8 @@ pub(super) fn forget(context: usize) {
     if context != 0 {
         let kinds = [Kind::Memory, Kind::Array, Kind::MipmappedArray];
         RESOURCES.take_all(&kinds, |resource| resource.context == context, release);
-        RESOURCES.take_all(&[Kind::Import], |resource| resource.context == context, imports::close);
-        RESOURCES.take_all(&[Kind::Context], |resource| resource.context == context, uncharge);
+        RESOURCES.take_all(&[Kind::Import], |resource| resource.context == context, |_, open| imports::close(open));
+        RESOURCES.take_all(&[Kind::Context], |resource| resource.context == context, |_, made| uncharge(made));
         graphs::forget_context(context);
         pools::synchronised();
     }

@@ -323,7 +323,8 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgraphExec) -> CUresult
 pub(super) fn forget_context(context: usize) {
     for card in (0..CARDS).filter(|card| is_known(*card)) {
         let is_of_it = |resource: &Resource| resource.context == context;
-        RESOURCES.take_all(&[Kind::Graph(card as u8)], is_of_it, |graph| change(card, |graphs| graphs.remove(graph)));
+        RESOURCES
+            .take_all(&[Kind::Graph(card as u8)], is_of_it, |_, graph| change(card, |graphs| graphs.remove(graph)));
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgreenCtx) -> CUresult,
 pub(super) fn forget_all_of(device: CUdevice) {
     let is_of_it = |resource: &Resource| device_of(resource) == Some(device);
     while let Some(green) = RESOURCES.search(Kind::Green, |_, resource| is_of_it(resource)) {
-        RESOURCES.take_all(&[Kind::Green], |resource| *resource == green, |_| ());
+        RESOURCES.take_all(&[Kind::Green], |resource| *resource == green, |_, _| ());
         contexts::forget(green.context);
     }
 }

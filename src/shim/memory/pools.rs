@@ -96,7 +96,7 @@ impl Attempt {
         if let Some(given) = given.filter(|_| ended == Ended::Charged) {
             let resource = Resource { bytes, card: quota.card, context: 0, of: number as u64 + 1 };
             if let Ok(Some(gone)) = RESOURCES.put(Kind::Memory, given, resource) {
-                super::allocations::release(gone);
+                super::allocations::release(given, gone);
             }
             quota.count();
         }

@@ -53,16 +53,24 @@ impl Quota {
 
     /// Reserves bytes for something that the driver is about to be asked for.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved, CUresult> {
+        self.reserve_if_left(bytes).ok_or_else(|| self.out_of_memory())
+    }
+
+    /// The same, if they are to be had. A caller that refuses them to the program [counts](Quota::out_of_memory) that.
+    pub(super) fn reserve_if_left(&self, bytes: u64) -> Option<Reserved> {
         if bytes > 0 {
             self.process.refresh(time::now());
         }
-        if self.try_reserve(bytes) || self.reclaim_and_reserve(bytes) {
-            return Ok(Reserved { quota: *self, bytes });
-        }
+        let has_reserved = self.try_reserve(bytes) || self.reclaim_and_reserve(bytes);
+        has_reserved.then(|| Reserved { quota: *self, bytes })
+    }
+
+    /// Counts an allocation that is refused.
+    pub(super) fn out_of_memory(&self) -> CUresult {
         if let Some(card) = self.process.region().card(self.card) {
             card.ooms.add(1);
         }
-        Err(ERROR_OUT_OF_MEMORY)
+        ERROR_OUT_OF_MEMORY
     }
 
     fn try_reserve(&self, bytes: u64) -> bool {
@@ -109,6 +117,12 @@ impl Reserved {
     pub(super) fn keep(self) {
         self.quota.count();
         self.charge();
+    }
+
+    /// The driver has taken so many instead.
+    pub(super) fn settle(&mut self, bytes: u64) {
+        self.quota.change(self.bytes, bytes);
+        self.bytes = bytes;
     }
 
     pub(super) fn account(&self) -> Account<'static> {

@@ -7,6 +7,8 @@ use crate::cuda::{CUdevice, CUresult, SUCCESS};
 use crate::process::{self, UNLIMITED};
 use crate::time;
 
+use super::pages;
+
 /// When the dead were looked for last; with many processes it takes too long to do so each time.
 static REAPED_NS: AtomicU64 = AtomicU64::new(0);
 const REAP_INTERVAL_NS: u64 = 100_000_000;
@@ -30,7 +32,8 @@ impl Bytes for c_uint {
     }
 }
 
-/// `cuMemGetInfo` and `cuMemGetInfo_v2`: total is the limit; free is what is left of it, or of the card if that is less.
+/// `cuMemGetInfo` and `cuMemGetInfo_v2`: total is the limit; free is what is left of it in whole pages, which can be allocated, or
+/// of the card if that is less.
 ///
 /// # Safety
 /// As the driver's.
@@ -93,7 +96,7 @@ fn share() -> Result<(u64, u64), CUresult> {
         REAPED_NS.store(now, Ordering::Relaxed);
         process.reap();
     }
-    Ok((process.tell_free(card), process.limit(card)))
+    Ok((pages::whole(process.tell_free(card)), process.limit(card)))
 }
 
 /// The limit of a card; nothing of one that isn't the container's.

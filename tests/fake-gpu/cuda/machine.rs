@@ -30,7 +30,8 @@ pub struct Machine {
     pub gains: BTreeMap<String, Gain>,
     /// Whether `cuGetProcAddress` answers with addresses of which none is that of an exported symbol.
     pub inner_addresses: bool,
-    /// Bytes to whose multiple `cuMemAlloc` and its like charge.
+    /// Bytes of a page: `cuMemAlloc` and its like take whole ones of the card, and up to half of one together with others. Those
+    /// of a driver are taken to be 2 MiB. 1: what is asked for.
     pub rounding: u64,
     /// The granularity of `cuMemCreate`, pools, and the least and only granularity of virtual memory.
     pub granularity: u64,
@@ -131,7 +132,7 @@ impl Default for Machine {
             lacks: BTreeSet::new(),
             gains: BTreeMap::new(),
             inner_addresses: false,
-            rounding: 1,
+            rounding: 2 << 20,
             granularity: 2 << 20,
         }
     }

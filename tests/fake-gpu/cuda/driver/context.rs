@@ -154,13 +154,7 @@ impl Driver {
 
     /// The same, but what was allocated in it is another's from now on.
     pub(crate) fn leave(&mut self, handle: usize, to: usize) -> Result<(), Code> {
-        let of_it = self.memory.blocks().filter(|(_, block)| block.context == handle);
-        let bases: Vec<u64> = of_it.map(|(base, _)| base).collect();
-        for base in bases {
-            if let Some(block) = self.memory.get_mut(base) {
-                block.context = to;
-            }
-        }
+        self.memory.leave(handle, to);
         let arrays = self.arrays.iter_mut().filter(|(_, array)| array.context == handle);
         arrays.for_each(|(_, array)| array.context = to);
         self.destroy_context(handle)
