@@ -116,8 +116,10 @@ called! {
     cuEventQuery(event: CUevent);
     cuEventRecord(event: CUevent, stream: CUstream);
     cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph);
+    cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize);
     cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
     cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
+    cuGraphMemFreeNodeGetParams(node: CUgraphNode, address: *mut CUdeviceptr);
     cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_int);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
     cuMemFree_v2(address: CUdeviceptr);

@@ -86,8 +86,8 @@ hooks! {
     9000 cuLaunchCooperativeKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<SHARED>;
     9000 cuLaunchCooperativeKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<PER_THREAD>;
     9000 cuLaunchCooperativeKernelMultiDevice(launches: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c_uint) = launch::on_many;
-    10000 cuGraphLaunch(exec: CUgraphExec, stream: CUstream) = launch::graph::<SHARED>;
-    10000 cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) = launch::graph::<PER_THREAD>;
+    10000 cuGraphLaunch(exec: CUgraphExec, stream: CUstream) = memory::graphs::launch::<SHARED>;
+    10000 cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) = memory::graphs::launch::<PER_THREAD>;
     2000 cuLaunch(f: CUfunction) = launch::single;
     2000 cuLaunchGrid(f: CUfunction, width: c_int, height: c_int) = launch::grid;
     2000 cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, stream: CUstream) = launch::grid_async::<SHARED>;
@@ -166,6 +166,8 @@ hooks! {
     12000 cuGraphInstantiateWithParams(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
     12000 cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
     11000 cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
+    11010 cuGraphUpload(exec: CUgraphExec, stream: CUstream) = memory::graphs::upload;
+    11010 cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) = memory::graphs::upload;
 
     // What is shown
     2000 cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::reported::total;

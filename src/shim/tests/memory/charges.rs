@@ -198,6 +198,70 @@ fn graph_memory_is_charged_until_it_is_trimmed() {
     container.holds(4);
 }
 
+/// Captures graph `name` in stream `s`: these sizes are allocated and freed one after the other.
+#[track_caller]
+fn capture(tenant: &mut Tenant, name: &str, sizes: &[u64]) {
+    tenant.succeeds_in(&["capture s"]);
+    for size in sizes {
+        tenant.succeeds_in(&[&format!("allocate-async m {} s", size * MIB), "free-async m s"]);
+    }
+    tenant.succeeds_in(&[&format!("end-capture {name} s")]);
+}
+
+#[test]
+fn graph_is_charged_with_the_most_that_it_has_at_once() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["stream s"]);
+    capture(&mut tenant, "g", &[4, 8, 2, 6]);
+    tenant.succeeds_in(&["instantiate e g"]);
+    assert_eq!(container.totals(0).usage.committed, 8 * MIB);
+    tenant.succeeds_in(&["launch e s"]);
+    container.holds(8);
+    tenant.does("allocate a 4000000", OUT_OF_MEMORY);
+}
+
+#[test]
+fn graphs_of_one_stream_share_their_memory() {
+    let container = Container::of_memory(20);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["stream s", "stream t", "stream u"]);
+    for name in 0..30 {
+        capture(&mut tenant, &format!("g{name}"), &[8]);
+        tenant.succeeds_in(&[&format!("instantiate e{name} g{name}"), &format!("launch e{name} s")]);
+        container.holds(8);
+    }
+    // Elsewhere they may run meanwhile.
+    tenant.succeeds_in(&["upload e0 t", "launch e0 t", "launch e1 s"]);
+    container.holds(16);
+    tenant.succeeds_in(&["synchronise", "allocate a 8000000"]);
+    assert_eq!((container.totals(0).usage.committed, container.card(0).memory_used()), (16 * MIB, 8 * MIB), "trimmed");
+    tenant.succeeds_in(&["launch e2 u"]);
+    container.holds(16);
+    tenant.does("allocate b 12000000", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["free a", "launch e3 s"]);
+    for name in 0..30 {
+        tenant.succeeds_in(&[&format!("end-executable e{name}")]);
+    }
+    tenant.succeeds_in(&["synchronise", "trim-graphs"]);
+    container.holds(0);
+}
+
+#[test]
+fn launch_that_would_exceed_the_limit_is_refused() {
+    let container = Container::of_memory(22);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["stream s", "stream t", "allocate flag 4"]);
+    capture(&mut tenant, "g", &[12]);
+    capture(&mut tenant, "h", &[10]);
+    tenant.succeeds_in(&["instantiate e g", "instantiate f h", "spin s flag", "launch e s"]);
+    container.holds(14);
+    tenant.does("launch f t", OUT_OF_MEMORY);
+    container.holds(14);
+    tenant.succeeds_in(&["raise t flag", "synchronise", "launch f t"]);
+    assert_eq!((container.totals(0).usage.committed, container.card(0).memory_used()), (14 * MIB, 12 * MIB));
+}
+
 #[test]
 fn graphs_are_released_with_their_context() {
     let container = Container::of_memory(10);

@@ -222,6 +222,14 @@ impl Shell {
                 cuda.cuGraphAddMemAllocNode(node, handle(known(graph)), ptr::null(), 0, &raw mut given)
             }
             ["instantiate", _, graph] => cuda.cuGraphInstantiateWithFlags(to.cast(), handle(known(graph)), 1),
+            ["launch", graph, stream] => cuda.cuGraphLaunch(handle(known(graph)), handle(known(stream))),
+            ["upload", graph, stream] => cuda.cuGraphUpload(handle(known(graph)), handle(known(stream))),
+            ["spin", stream, flag] => {
+                cuda.launch_on_flag(cuda.function(c"spin_until"), (known(flag), 1), handle(known(stream)))
+            }
+            ["raise", stream, flag] => {
+                cuda.launch_on_flag(cuda.function(c"write_flag"), (known(flag), 1), handle(known(stream)))
+            }
             ["launch", graph] => cuda.cuGraphLaunch(handle(known(graph)), DEFAULT_STREAM),
             ["end-executable", graph] => cuda.cuGraphExecDestroy(handle(known(graph))),
             ["trim-graphs"] => cuda.cuDeviceGraphMemTrim(0),
