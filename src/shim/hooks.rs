@@ -16,7 +16,8 @@ use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use crate::cuda::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUarray, CUcontext, CUdevice, CUdeviceptr,
     CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcMemHandle, CUlaunchConfig,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUstream, ERROR_NOT_FOUND,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemoryPool, CUmipmappedArray, CUstream,
+    ERROR_NOT_FOUND,
 };
 use crate::driver::{self, NVML_ERROR_FUNCTION_NOT_FOUND, Signature, name, nvmlDevice_t};
 use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
@@ -106,8 +107,10 @@ hooks! {
     3020 cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
     11040 cuCtxCreate_v3(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice) = memory::contexts::create_with_affinity;
     12050 cuCtxCreate_v4(context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice) = memory::contexts::create_with_parameters;
+    2000 cuCtxAttach(context: *mut CUcontext, flags: c_uint) = memory::contexts::attach;
     2000 cuCtxDestroy(context: CUcontext) = memory::contexts::destroy;
     4000 cuCtxDestroy_v2(context: CUcontext) = memory::contexts::destroy;
+    2000 cuCtxDetach(context: CUcontext) = memory::contexts::detach;
     7000 cuDevicePrimaryCtxRelease(device: CUdevice) = memory::contexts::release_primary;
     11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice) = memory::contexts::release_primary;
     7000 cuDevicePrimaryCtxReset(device: CUdevice) = memory::contexts::reset_primary;
@@ -139,6 +142,8 @@ hooks! {
     11020 cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<true>;
     11020 cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<false>;
     11020 cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<true>;
+    13000 cuMemGetDefaultMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_int) = memory::pools::of_location;
+    13000 cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_int) = memory::pools::of_location;
     11020 cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemAllocationProp) = memory::pools::create;
     11020 cuMemPoolDestroy(pool: CUmemoryPool) = memory::pools::destroy;
     11020 cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) = memory::pools::trim;

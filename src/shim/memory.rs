@@ -33,6 +33,7 @@ mod streams;
 /// In a child that fork made: it holds nothing.
 pub(crate) fn forget() {
     resources::RESOURCES.forget();
+    contexts::forget_all();
     imports::forget();
     graphs::forget();
     pages::forget();

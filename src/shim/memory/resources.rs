@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Import,
     /// A green context; `of` is one more than its card's ordinal, `context` what it is as a context.
     Green,
-    /// A context, by its handle.
+    /// A context, by its handle; `of` counts those that are attached to it beside its maker.
     Context,
     /// A page of a card's memory, by its number.
     Page,

@@ -142,8 +142,10 @@ fn own_pool_is_charged_while_allocations_live() {
     tenant.succeeds_in(&["free-async a"]);
     container.holds(0);
     tenant.does("end-pool p", INVALID_VALUE);
-    tenant.succeeds_in(&["host-pool h", "allocate-from a 30000000 h"]);
-    container.holds(0);
+    for pool in ["host-pool h", "host-default-pool h"] {
+        tenant.succeeds_in(&[pool, "allocate-from a 30000000 h"]);
+        container.holds(0);
+    }
 }
 
 /// A real pool grows by 32 MiB, which nobody says beforehand.
@@ -364,6 +366,32 @@ fn destroyed_context_releases_its_memory() {
     container.holds(2);
     tenant.succeeds_in(&["reset-primary"]);
     container.holds(0);
+}
+
+#[test]
+fn context_ends_when_its_last_user_detaches() {
+    let container = Container::of_memory(100);
+    container.say_driver_memory(DriverMemory { context_bytes: 10 * MIB, graph_node_bytes: 0 });
+    let charged = || container.totals(0).usage.committed / MIB;
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["context c", "allocate a 4000000", "attach", "detach c"]);
+    assert_eq!(charged(), 24, "its maker has it");
+    tenant.succeeds_in(&["detach c"]);
+    assert_eq!(charged(), 10);
+}
+
+#[test]
+fn green_context_is_charged_as_the_primary_one() {
+    let container = Container::of_memory(100);
+    container.say_driver_memory(DriverMemory { context_bytes: 10 * MIB, graph_node_bytes: 0 });
+    let charged = || container.totals(0).usage.committed / MIB;
+    let mut tenant = container.idle_shell();
+    tenant.succeeds_in(&["init", "green g"]);
+    assert_eq!(charged(), 10);
+    tenant.succeeds_in(&["start", "end-green g"]);
+    assert_eq!(charged(), 10, "it is retained");
+    tenant.succeeds_in(&["release-primary"]);
+    assert_eq!(charged(), 0);
 }
 
 #[test]

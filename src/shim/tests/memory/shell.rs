@@ -141,6 +141,8 @@ impl Shell {
                 }
             }
             ["context", _] => cuda.cuCtxCreate_v2(to.cast(), 0, 0),
+            ["attach"] => cuda.cuCtxAttach(to.cast(), 0),
+            ["detach", name] => cuda.cuCtxDetach(handle(known(name))),
             ["end-context", name] => cuda.cuCtxDestroy_v2(handle(known(name))),
             ["green", _] => cuda.cuGreenCtxCreate(to.cast(), ptr::null_mut(), 0, 1),
             ["enter-green", name] => {
@@ -170,6 +172,10 @@ impl Shell {
             ["pool", _] => cuda.cuMemPoolCreate(to.cast(), &pool(CARD)),
             ["host-pool", _] => cuda.cuMemPoolCreate(to.cast(), &pool(HOST)),
             ["default-pool", _] => cuda.cuDeviceGetDefaultMemPool(to.cast(), 0),
+            ["host-default-pool", _] => {
+                let kind = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+                cuda.cuMemGetDefaultMemPool(to.cast(), &mut HOST.clone(), kind)
+            }
             ["keep-all", pool] => {
                 let (mut all, threshold) = (u64::MAX, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
                 cuda.cuMemPoolSetAttribute(handle(known(pool)), threshold, (&raw mut all).cast())

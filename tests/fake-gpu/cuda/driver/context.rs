@@ -25,6 +25,8 @@ pub(crate) struct Context {
     /// The default stream, and that of per-thread callers, which all threads share.
     pub(crate) legacy: usize,
     pub(crate) per_thread: usize,
+    /// Who is attached to it beside its maker.
+    pub(crate) users: u32,
     /// `CUlimit` to value.
     pub(crate) limits: BTreeMap<u32, usize>,
 }
@@ -124,8 +126,15 @@ impl Driver {
         device.charge(device.card.context_bytes)?;
         let device = usize::try_from(ordinal).map_err(|_negative| Code::INVALID_DEVICE)?;
         let id = self.id();
-        let context =
-            self.contexts.add(Context { device, flags, id, legacy: 0, per_thread: 0, limits: BTreeMap::new() });
+        let context = self.contexts.add(Context {
+            device,
+            flags,
+            id,
+            legacy: 0,
+            per_thread: 0,
+            users: 0,
+            limits: BTreeMap::new(),
+        });
         let (legacy, per_thread) = (self.add_stream(context, device, 0, 0), self.add_stream(context, device, 1, 0));
         let made = self.contexts.get_mut(context)?;
         (made.legacy, made.per_thread) = (legacy, per_thread);
