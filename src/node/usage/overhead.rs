@@ -120,8 +120,8 @@ impl Overheads {
         known.follow(processes, now);
         known.look(cards, now, self.window);
         if known.processes.is_empty() || now.saturating_duration_since(known.begun) >= self.window {
-            let is_settled = now.saturating_duration_since(known.since) >= self.window;
-            known.write_changes(&path, cards, is_settled);
+            let is_whole = now.saturating_duration_since(known.since) >= self.window;
+            known.write_changes(&path, cards, is_whole);
         }
         for (card, CardOverhead { written, .. }) in cards.iter_mut().zip(&known.cards) {
             card.overhead_bytes = *written;
@@ -181,13 +181,13 @@ impl Overhead {
         }
     }
 
-    /// Writes the file, if an overhead has changed. `is_settled`: for a whole window no process has ended.
-    fn write_changes(&mut self, path: &Path, cards: &[ContainerUsage], is_settled: bool) {
+    /// Writes the file, if an overhead has changed. `is_whole`: for a whole window no process has ended.
+    fn write_changes(&mut self, path: &Path, cards: &[ContainerUsage], is_whole: bool) {
         let is_over = self.processes.is_empty();
         let measured = |card: &CardOverhead| match card.beyond() {
             _ if is_over => 0,
             None => card.written,
-            Some(beyond) if is_settled && (card.has_ended || card.still().is_some()) => beyond,
+            Some(beyond) if is_whole && (card.has_ended || card.still().is_some()) => beyond,
             Some(beyond) => beyond.max(card.written),
         };
         let measured: Vec<u64> = self.cards.iter().map(measured).collect();
@@ -207,7 +207,7 @@ impl Overhead {
             self.warning.clear();
             self.cards.iter_mut().zip(measured).for_each(|(card, measured)| card.written = measured);
         }
-        for card in self.cards.iter_mut().filter(|card| is_settled && card.measured().is_some()) {
+        for card in self.cards.iter_mut().filter(|card| is_whole && card.measured().is_some()) {
             card.has_ended = false;
         }
     }

@@ -173,7 +173,7 @@ fn held_of(of: u64, kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64
     };
     let resource = Resource { of, ..Resource::in_context(bytes, quota.card, current_context()) };
     let mut reserved = quota.reserve_if_left(if of == PAGED { pages::most(bytes) } else { bytes });
-    if reserved.is_none() && !(of == PAGED && pages::have_room(bytes, quota.card, resource.context)) {
+    if reserved.is_none() && !(of == PAGED && pages::have_space(bytes, quota.card, resource.context)) {
         return quota.out_of_memory();
     }
     let (result, given) = ask();
@@ -182,7 +182,7 @@ fn held_of(of: u64, kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult, u64
     }
     let taken = if of == PAGED { pages::enter(given, &resource) } else { bytes };
     match &mut reserved {
-        Some(reserved) => reserved.settle(taken),
+        Some(reserved) => reserved.replace(taken),
         None => reserved = quota.reserve_if_left(taken),
     }
     let Some(reserved) = reserved else {

@@ -305,6 +305,8 @@ pub(super) fn forget(context: usize) {
 
 /// In a child that fork made: it has no context.
 pub(super) fn forget_all() {
-    PRIMARY.iter().for_each(|known| known.store(0, Ordering::Relaxed));
+    for known in &PRIMARY {
+        known.store(0, Ordering::Relaxed);
+    }
     drop(STEP.reset());
 }

@@ -43,7 +43,7 @@ pub(super) fn most(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
-/// The same of an array: small ones share pages, with whom is not known.
+/// What an array of so many bytes takes: small ones share pages, with whom is not known.
 pub(super) fn of_array(bytes: u64) -> u64 {
     if bytes > SMALL { most(bytes) } else { bytes }
 }
@@ -54,12 +54,12 @@ pub(super) fn whole(bytes: u64) -> u64 {
 }
 
 /// Whether a page of this context may have room for so many bytes.
-pub(super) fn have_room(bytes: u64, card: usize, context: usize) -> bool {
-    let has_room = |_, page: &Resource| {
+pub(super) fn have_space(bytes: u64, card: usize, context: usize) -> bool {
+    let has_space = |_, page: &Resource| {
         let is_shared = page.of == 1 && page.card == card && page.context == context;
         is_shared && page.bytes.saturating_add(bytes.next_multiple_of(ALIGNMENT)) <= PAGE
     };
-    bytes <= SMALL && PAGES.search(Kind::Page, has_room).is_some()
+    bytes <= SMALL && PAGES.search(Kind::Page, has_space).is_some()
 }
 
 /// Enters an allocation; the bytes of pages in which nothing was before. A page that finds no place in the table stays charged
@@ -140,14 +140,16 @@ mod tests {
         // Nobody else in this process has these addresses.
         let base = 100 * PAGE;
         assert_eq!(enter(base, &small(1000)), PAGE);
-        assert!(have_room(SMALL, 1, 7) && !have_room(SMALL + 1, 1, 7) && !have_room(1, 0, 7) && !have_room(1, 1, 8));
+        assert!(
+            have_space(SMALL, 1, 7) && !have_space(SMALL + 1, 1, 7) && !have_space(1, 0, 7) && !have_space(1, 1, 8)
+        );
         assert_eq!(enter(base + 1024, &small(SMALL)), 0);
-        assert!(!have_room(SMALL, 1, 7) && have_room(SMALL - 1024, 1, 7));
+        assert!(!have_space(SMALL, 1, 7) && have_space(SMALL - 1024, 1, 7));
         assert_eq!(enter(base + PAGE, &small(5 * PAGE)), 5 * PAGE);
         assert_eq!((leave(base, 1000), leave(base + 1024, SMALL), leave(base + PAGE, 5 * PAGE)), (0, PAGE, 5 * PAGE));
         assert_eq!(leave(base, 1000), 0, "it isn't known");
         assert_eq!((enter(base, &small(1000)), enter(base + 1024, &small(1)), leave(base, 1000)), (PAGE, 0, 0));
-        assert!(!have_room(1, 1, 7), "who knows where it would lie");
+        assert!(!have_space(1, 1, 7), "who knows where it would lie");
         assert_eq!(leave(base + 1024, 1), PAGE);
     }
 }

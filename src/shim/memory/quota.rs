@@ -120,7 +120,7 @@ impl Reserved {
     }
 
     /// The driver has taken so many instead.
-    pub(super) fn settle(&mut self, bytes: u64) {
+    pub(super) fn replace(&mut self, bytes: u64) {
         self.quota.change(self.bytes, bytes);
         self.bytes = bytes;
     }

@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Of another graph's memory nothing is known, nor needed.
+    /// Notes what is freed; another graph's memory isn't known, nor needed.
     fn free(&mut self, node: CUgraphNode) {
         let mut address: CUdeviceptr = 0;
         // SAFETY: it is a node that frees; an address is written to an address.

@@ -28,7 +28,7 @@ pub(super) struct GraphPool {
 /// A stream in which graphs were launched since the pool was trimmed.
 #[derive(Clone, Copy)]
 struct Stream {
-    /// Its handle.
+    /// Handle of the stream.
     handle: usize,
     /// What its largest graph takes, in bytes; 0: this place is free.
     bytes: u64,

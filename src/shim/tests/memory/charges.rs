@@ -48,7 +48,7 @@ fn what_is_told_free_can_be_allocated() {
 /// Allocates pieces of this size until there is no more.
 #[track_caller]
 fn fill(tenant: &mut Tenant, name: &str, piece: u64) -> u64 {
-    let full = (0..).find(|number| tenant.answers(&format!("allocate {name}{number} {piece}")) != "0");
+    let full = (0..10_000).find(|number| tenant.answers(&format!("allocate {name}{number} {piece}")) != "0");
     full.expect("an end")
 }
 

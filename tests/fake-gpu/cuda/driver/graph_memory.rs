@@ -37,7 +37,7 @@ pub(crate) struct GraphMemory {
 struct Need {
     /// For all that it allocates, some of it in turns.
     bytes: u64,
-    /// Of which it doesn't free so much.
+    /// Part of `bytes` that it doesn't free.
     kept: u64,
 }
 

@@ -9,7 +9,7 @@ pub(crate) struct Pool {
     pub(crate) device: usize,
     /// Host memory costs the card nothing.
     pub(crate) on_host: bool,
-    /// It is the default one of the host.
+    /// Whether it is the default one of the host.
     pub(crate) is_hosts_own: bool,
     pub(crate) reserved: u64,
     pub(crate) reserved_high: u64,
