@@ -83,9 +83,10 @@ pub(crate) const POOL_USED: c_int = 7;
 /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`, of 64 bits.
 pub(crate) const GRAPH_RESERVED: c_int = 2;
 
-/// `CU_GRAPH_NODE_TYPE_GRAPH` and `…_MEM_ALLOC`.
+/// `CU_GRAPH_NODE_TYPE_GRAPH`, `…_MEM_ALLOC` and `…_MEM_FREE`.
 pub(crate) const NODE_GRAPH: c_int = 4;
 pub(crate) const NODE_ALLOCATION: c_int = 10;
+pub(crate) const NODE_FREE: c_int = 11;
 
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: the array has no memory until some is mapped to it.
 pub(crate) const ARRAY_SPARSE: c_uint = 0x40;
@@ -115,7 +116,7 @@ pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
     rest_of_pool: [u64; 9],
     access: [u64; 2],
     pub(crate) bytes: usize,
-    address: CUdeviceptr,
+    pub(crate) address: CUdeviceptr,
     /// What later versions may add.
     spare: [u64; 8],
 }

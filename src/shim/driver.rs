@@ -118,13 +118,16 @@ called! {
     cuEventQuery(event: CUevent);
     cuEventRecord(event: CUevent, stream: CUstream);
     cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph);
+    cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize);
     cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
     cuGraphMemAllocNodeGetParams(node: CUgraphNode, parameters: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
+    cuGraphMemFreeNodeGetParams(node: CUgraphNode, address: *mut CUdeviceptr);
     cuGraphNodeGetType(node: CUgraphNode, kind: *mut c_int);
     cuMemAdvise(address: CUdeviceptr, bytes: usize, advice: c_uint, device: CUdevice);
     cuMemAdvise_v2(address: CUdeviceptr, bytes: usize, advice: c_uint, location: CUmemLocation);
     cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
     cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    cuMemFree_v2(address: CUdeviceptr);
     cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr);
     cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationPropWhole, handle: CUmemGenericAllocationHandle);
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);

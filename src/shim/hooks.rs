@@ -16,7 +16,8 @@ use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use crate::cuda::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUarray, CUcontext, CUdevice, CUdeviceptr,
     CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcMemHandle, CUlaunchConfig,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUstream, ERROR_NOT_FOUND,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemoryPool, CUmipmappedArray, CUstream,
+    ERROR_NOT_FOUND,
 };
 use crate::driver::{self, NVML_ERROR_FUNCTION_NOT_FOUND, Signature, name, nvmlDevice_t};
 use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
@@ -87,8 +88,8 @@ hooks! {
     9000 cuLaunchCooperativeKernel(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<SHARED>;
     9000 cuLaunchCooperativeKernel_ptsz(f: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void) = launch::cooperative::<PER_THREAD>;
     9000 cuLaunchCooperativeKernelMultiDevice(launches: *mut CUDA_LAUNCH_PARAMS, count: c_uint, flags: c_uint) = launch::on_many;
-    10000 cuGraphLaunch(exec: CUgraphExec, stream: CUstream) = launch::graph::<SHARED>;
-    10000 cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) = launch::graph::<PER_THREAD>;
+    10000 cuGraphLaunch(exec: CUgraphExec, stream: CUstream) = memory::graphs::launch::<SHARED>;
+    10000 cuGraphLaunch_ptsz(exec: CUgraphExec, stream: CUstream) = memory::graphs::launch::<PER_THREAD>;
     2000 cuLaunch(f: CUfunction) = launch::single;
     2000 cuLaunchGrid(f: CUfunction, width: c_int, height: c_int) = launch::grid;
     2000 cuLaunchGridAsync(f: CUfunction, width: c_int, height: c_int, stream: CUstream) = launch::grid_async::<SHARED>;
@@ -141,8 +142,10 @@ hooks! {
     3020 cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) = memory::contexts::create;
     11040 cuCtxCreate_v3(context: *mut CUcontext, affinities: *mut c_void, count: c_int, flags: c_uint, device: CUdevice) = memory::contexts::create_with_affinity;
     12050 cuCtxCreate_v4(context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice) = memory::contexts::create_with_parameters;
+    2000 cuCtxAttach(context: *mut CUcontext, flags: c_uint) = memory::contexts::attach;
     2000 cuCtxDestroy(context: CUcontext) = memory::contexts::destroy;
     4000 cuCtxDestroy_v2(context: CUcontext) = memory::contexts::destroy;
+    2000 cuCtxDetach(context: CUcontext) = memory::contexts::detach;
     7000 cuDevicePrimaryCtxRelease(device: CUdevice) = memory::contexts::release_primary;
     11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice) = memory::contexts::release_primary;
     7000 cuDevicePrimaryCtxReset(device: CUdevice) = memory::contexts::reset_primary;
@@ -174,6 +177,8 @@ hooks! {
     11020 cuMemAllocAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) = memory::pools::allocate::<true>;
     11020 cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<false>;
     11020 cuMemAllocFromPoolAsync_ptsz(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream) = memory::pools::allocate_from::<true>;
+    13000 cuMemGetDefaultMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_int) = memory::pools::of_location;
+    13000 cuMemGetMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: c_int) = memory::pools::of_location;
     11020 cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemAllocationProp) = memory::pools::create;
     11020 cuMemPoolDestroy(pool: CUmemoryPool) = memory::pools::destroy;
     11020 cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize) = memory::pools::trim;
@@ -201,6 +206,8 @@ hooks! {
     12000 cuGraphInstantiateWithParams(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
     12000 cuGraphInstantiateWithParams_ptsz(exec: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void) = memory::graphs::instantiate_with_parameters;
     11000 cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char, length: usize) = memory::graphs::instantiate_with_log;
+    11010 cuGraphUpload(exec: CUgraphExec, stream: CUstream) = memory::graphs::upload;
+    11010 cuGraphUpload_ptsz(exec: CUgraphExec, stream: CUstream) = memory::graphs::upload;
 
     // What is shown
     2000 cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) = memory::reported::total;

@@ -6,6 +6,8 @@
 //!                  └─▶ give back what lies idle in our own pools, reap dead processes, and try once more
 //! ```
 //!
+//! Charged is what the card gives for it: whole pages, of which small allocations share some ([`pages`]).
+//!
 //! The order is what keeps the limit: reserved before the driver gives, released after it has taken back. What the driver
 //! refuses is released at once; what isn't known here is the driver's to judge, and changes no figure.
 //!
@@ -22,6 +24,7 @@ pub(crate) mod contexts;
 pub(crate) mod graphs;
 pub(crate) mod green;
 pub(crate) mod imports;
+mod pages;
 pub(crate) mod physical;
 pub(crate) mod pools;
 mod quota;
@@ -33,8 +36,10 @@ mod streams;
 /// In a child that fork made: it holds nothing.
 pub(crate) fn forget() {
     resources::RESOURCES.forget();
+    contexts::forget_all();
     imports::forget();
     graphs::forget();
+    pages::forget();
     physical::forget();
     pools::forget();
 }

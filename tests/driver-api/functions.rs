@@ -58,7 +58,9 @@ functions! {
         cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR);
         cuArrayCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR);
         cuArrayDestroy(array: CUarray);
+        cuCtxAttach(context: *mut CUcontext, flags: c_uint);
         cuCtxDestroy_v2(context: CUcontext);
+        cuCtxDetach(context: CUcontext);
         cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx);
         cuCtxSetCurrent(context: CUcontext);
         cuCtxSynchronize();
@@ -138,6 +140,7 @@ functions! {
         cuMemGetAllocationGranularity(
             size: *mut usize, properties: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags
         );
+        cuMemGetDefaultMemPool(pool: *mut CUmemoryPool, location: *mut CUmemLocation, kind: CUmemAllocationType);
         cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
         cuMemImportFromShareableHandle(
             handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, kind: CUmemAllocationHandleType

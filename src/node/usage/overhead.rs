@@ -7,9 +7,10 @@
 //! and no allocation is refused for it; nor for memory that processes open of one another. Managed memory is in the region's
 //! figure alone.
 //!
-//! What is measured so is the least that it can be: a process whose allocations move hides some of it. But what was loaded
-//! stays until the process ends, so the largest figure counts as long as nobody of the container has ended; and nothing does
-//! once all have.
+//! What is measured so is the least that it can be: a process whose allocations move hides some of it. So the largest figure
+//! counts until a whole window has begun after a process has ended, or until nothing has moved for a whole window, which
+//! shows what was unloaded too. Where processes come and go within that time it only rises, and nothing counts once all have
+//! ended.
 //!
 //! A container is thus charged the larger of both figures. One that writes too small a figure into its region is charged the
 //! difference here, and one that writes too large a figure is refused memory sooner.
@@ -43,7 +44,8 @@ pub struct Overheads {
 
 /// Overhead of one container.
 struct Overhead {
-    /// Time of the first measurement of the present processes, or of more than these.
+    /// Time of the first measurement, and of the first of the present processes, or of more than these.
+    begun: Instant,
     since: Instant,
     processes: Processes,
     cards: Vec<CardOverhead>,
@@ -117,8 +119,9 @@ impl Overheads {
         let known = self.of.entry(nonce).or_insert_with(|| Overhead::begin(&path, cards, now));
         known.follow(processes, now);
         known.look(cards, now, self.window);
-        if known.processes.is_empty() || now.saturating_duration_since(known.since) >= self.window {
-            known.write_changes(&path, cards);
+        if known.processes.is_empty() || now.saturating_duration_since(known.begun) >= self.window {
+            let is_whole = now.saturating_duration_since(known.since) >= self.window;
+            known.write_changes(&path, cards, is_whole);
         }
         for (card, CardOverhead { written, .. }) in cards.iter_mut().zip(&known.cards) {
             card.overhead_bytes = *written;
@@ -149,15 +152,15 @@ impl Overhead {
         // An earlier daemon may have written it for processes that have ended since.
         let card = |card| CardOverhead { looks: VecDeque::new(), written: bytes(card), has_ended: true };
         let cards = cards.iter().map(card).collect();
-        Self { since: now, processes: Processes::default(), cards, warning: WarnOnce::default() }
+        Self { begun: now, since: now, processes: Processes::default(), cards, warning: WarnOnce::default() }
     }
 
-    /// Notes which processes there are. When one has ended, measurements begin anew.
+    /// Notes which processes there are. When one has ended, the figure may come down after a window without another end. Until
+    /// then measurements from before it make the result smaller, as they may: they have the largest region figure.
     fn follow(&mut self, processes: Processes, now: Instant) {
         if !self.processes.are_all_in(&processes) {
             self.since = now;
             for card in &mut self.cards {
-                card.looks.clear();
                 card.has_ended = true;
             }
         }
@@ -178,13 +181,13 @@ impl Overhead {
         }
     }
 
-    /// Writes the file, if an overhead has changed.
-    fn write_changes(&mut self, path: &Path, cards: &[ContainerUsage]) {
+    /// Writes the file, if an overhead has changed. `is_whole`: for a whole window no process has ended.
+    fn write_changes(&mut self, path: &Path, cards: &[ContainerUsage], is_whole: bool) {
         let is_over = self.processes.is_empty();
         let measured = |card: &CardOverhead| match card.beyond() {
             _ if is_over => 0,
             None => card.written,
-            Some(beyond) if card.has_ended => beyond,
+            Some(beyond) if is_whole && (card.has_ended || card.still().is_some()) => beyond,
             Some(beyond) => beyond.max(card.written),
         };
         let measured: Vec<u64> = self.cards.iter().map(measured).collect();
@@ -204,7 +207,7 @@ impl Overhead {
             self.warning.clear();
             self.cards.iter_mut().zip(measured).for_each(|(card, measured)| card.written = measured);
         }
-        for card in self.cards.iter_mut().filter(|card| card.measured().is_some()) {
+        for card in self.cards.iter_mut().filter(|card| is_whole && card.measured().is_some()) {
             card.has_ended = false;
         }
     }

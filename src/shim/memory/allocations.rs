@@ -3,11 +3,12 @@
 use core::ffi::c_uint;
 
 use crate::cuda::{CUdeviceptr, CUresult, CUstream, SUCCESS};
+use crate::driver::cuda::cuMemFree_v2;
 use crate::driver::current_context;
 
 use super::quota::{Place, Quota, Reserved};
-use super::resources::{Kind, MANAGED, RESOURCES, Resource};
-use super::{pools, spill, streams};
+use super::resources::{Kind, MANAGED, PAGED, RESOURCES, Resource};
+use super::{pages, pools, spill, streams};
 
 /// Rows of pitched memory begin at multiples of this or of less, on all cards so far.
 const PITCH: u64 = 512;
@@ -160,7 +161,12 @@ unsafe fn allocate_in(
     }
     // What the driver writes is read here, and not where other threads of the program could have changed it.
     let mut given = 0;
-    let result = held_in(place, Kind::Memory, bytes, || (ask(&raw mut given), given));
+    let ask = || (ask(&raw mut given), given);
+    let result = match (place, Quota::of_current()) {
+        (_, Err(refused)) => refused,
+        (Place::Card, Ok(quota)) => hold_pages(&quota, bytes, ask).unwrap_or_else(|| quota.out_of_memory()),
+        (Place::Any, Ok(_)) => held_in(place, Kind::Memory, bytes, ask),
+    };
     if result == SUCCESS {
         // SAFETY: the caller's guarantee.
         unsafe { *address = given };
@@ -186,19 +192,48 @@ fn held_in(place: Place, kind: Kind, bytes: u64, ask: impl FnOnce() -> (CUresult
 
 /// Has the driver give something for which bytes of the current context's card are reserved.
 pub(super) fn hold(reserved: Reserved, kind: Kind, ask: impl FnOnce() -> (CUresult, u64)) -> CUresult {
-    let context = current_context();
+    let of = if reserved.place() == Place::Any { MANAGED } else { 0 };
+    let resource = Resource { of, ..Resource::in_context(reserved.bytes(), reserved.card(), current_context()) };
+    let (result, given) = ask();
+    if result == SUCCESS {
+        keep(reserved, (kind, given), resource);
+    }
+    result
+}
+
+/// Has the driver allocate so many bytes of the current context's card, in its pages; `None`: they are not to be had.
+pub(super) fn hold_pages(quota: &Quota, bytes: u64, ask: impl FnOnce() -> (CUresult, u64)) -> Option<CUresult> {
+    let resource = Resource { of: PAGED, ..Resource::in_context(bytes, quota.card, current_context()) };
+    let mut reserved = quota.reserve_in(Place::Card, pages::most(bytes));
+    if reserved.is_none() && !pages::have_space(bytes, quota.card, resource.context) {
+        return None;
+    }
     let (result, given) = ask();
     if result != SUCCESS {
-        return result;
+        return Some(result);
     }
+    let taken = pages::enter(given, &resource);
+    match &mut reserved {
+        Some(reserved) => reserved.replace(taken),
+        None => reserved = quota.reserve_in(Place::Card, taken),
+    }
+    let Some(reserved) = reserved else {
+        // SAFETY: it was allocated just now, and nobody knows of it.
+        unsafe { cuMemFree_v2(given) };
+        pages::leave(given, bytes);
+        return None;
+    };
+    keep(reserved, (Kind::Memory, given), resource);
+    Some(SUCCESS)
+}
+
+/// Keeps charged what the driver has given.
+fn keep(reserved: Reserved, (kind, given): (Kind, u64), resource: Resource) {
     // What finds no place stays charged until the process ends, which is never too little; a million things have one.
-    let of = if reserved.place() == Place::Any { MANAGED } else { 0 };
-    let resource = Resource { of, ..Resource::in_context(reserved.bytes(), reserved.card(), context) };
     if let Ok(Some(gone)) = RESOURCES.put(kind, given, resource) {
-        release(gone); // the driver took it back without being asked through here
+        release(given, gone); // the driver took it back without being asked through here
     }
     reserved.keep();
-    SUCCESS
 }
 
 /// Has the driver take something back. What isn't known here is charged to nobody.
@@ -207,7 +242,7 @@ pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) ->
     let taken = RESOURCES.take(kind, key);
     let result = ask();
     match taken {
-        Some(resource) if result == SUCCESS => release(resource),
+        Some(resource) if result == SUCCESS => release(key, resource),
         // It had a place just now. If it has none any more, it stays charged.
         Some(resource) => {
             let _had_a_place = RESOURCES.put(kind, key, resource);
@@ -217,11 +252,15 @@ pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) ->
     result
 }
 
-/// Releases what a resource is charged with.
-pub(super) fn release(resource: Resource) {
-    if ![0, MANAGED].contains(&resource.of) {
+/// Releases what a resource with this key is charged with.
+pub(super) fn release(key: u64, resource: Resource) {
+    if ![0, PAGED, MANAGED].contains(&resource.of) {
         pools::freed(resource);
     } else if let Ok(quota) = Quota::of_card(resource.card) {
-        quota.release(if resource.of == MANAGED { Place::Any } else { Place::Card }, resource.bytes);
+        match resource.of {
+            PAGED => quota.release(Place::Card, pages::leave(key, resource.bytes)),
+            MANAGED => quota.release(Place::Any, resource.bytes),
+            _ => quota.release(Place::Card, resource.bytes),
+        }
     }
 }

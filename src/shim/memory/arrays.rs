@@ -1,6 +1,6 @@
 //! Arrays and mipmapped arrays. Only the driver knows how they lie in memory, and it tells only of those that have none of
 //! their own (`cuArrayGetMemoryRequirements`). So they are charged with what tiles come to, of 64 bytes by 8 rows, and
-//! blocks of 64 KiB.
+//! blocks of 64 KiB; and if that is more than half a page, whole pages.
 
 use core::ffi::c_uint;
 use core::ptr;
@@ -11,6 +11,7 @@ use crate::cuda::{
 };
 
 use super::allocations::{give_back, held};
+use super::pages;
 use super::resources::Kind;
 
 const TILE_BYTES: u64 = 64;
@@ -97,7 +98,7 @@ unsafe fn create_for(
 ) -> CUresult {
     let Some(bytes) = bytes.filter(|_| !array.is_null()) else { return ask(array) };
     let mut given = ptr::null_mut();
-    let result = held(kind, bytes, || (ask(&raw mut given), given.addr() as u64));
+    let result = held(kind, pages::of_array(bytes), || (ask(&raw mut given), given.addr() as u64));
     if result == SUCCESS {
         // SAFETY: the caller's guarantee.
         unsafe { *array = given };

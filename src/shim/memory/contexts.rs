@@ -7,12 +7,14 @@
 //! ([`divvy_region::overhead`]).
 
 use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use divvy_region::layout::CARDS;
 
 use crate::cuda::{CUcontext, CUdevice, CUresult, SUCCESS};
-use crate::driver::cuda::cuDevicePrimaryCtxGetState;
+use crate::driver::cuda::{cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
+use crate::lock::Lock;
 use crate::log;
 use crate::pace::{self, end};
 use crate::process;
@@ -24,6 +26,8 @@ use super::{graphs, green, imports, pools};
 
 /// The primary contexts, by the driver's ordinals; 0: none, or not seen.
 static PRIMARY: [AtomicUsize; CARDS] = [const { AtomicUsize::new(0) }; CARDS];
+/// Held for a step that looks whether a primary context is there, makes it and charges it.
+static STEP: Lock<()> = Lock::new(());
 
 /// `cuDevicePrimaryCtxRetain`.
 ///
@@ -34,23 +38,34 @@ pub(crate) unsafe fn retain_primary(
     context: *mut CUcontext,
     device: CUdevice,
 ) -> CUresult {
-    let is_known = primary(device).is_some_and(|known| known.load(Ordering::Relaxed) != 0);
-    let charge = match if is_known { Charge::none() } else { Charge::of(device) } {
+    let _step = STEP.lock();
+    let charge = match Charge::of_primary(device) {
         Ok(charge) => charge,
         Err(refused) => return refused,
     };
     // SAFETY: the caller's arguments as they came.
     let result = unsafe { real(context, device) };
-    if result == SUCCESS
-        && !context.is_null()
-        && let Some(known) = primary(device)
-    {
+    if result == SUCCESS && !context.is_null() {
         // SAFETY: the driver has just written there.
-        let now = unsafe { *context }.addr();
-        let before = known.swap(now, Ordering::Relaxed);
-        if before != now {
-            forget(before); // it ended unseen
-            charge.keep(now);
+        charge.keep_primary(device, unsafe { *context }.addr());
+    }
+    result
+}
+
+/// Has the driver do something that retains a card's primary context without telling which that is.
+pub(super) fn with_primary(device: CUdevice, ask: impl FnOnce() -> CUresult) -> CUresult {
+    let _step = STEP.lock();
+    let charge = match Charge::of_primary(device) {
+        Ok(charge) => charge,
+        Err(refused) => return refused,
+    };
+    let result = ask();
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a context is written to a context, of a card that has it already; it is released as often as retained.
+    unsafe {
+        if result == SUCCESS && cuDevicePrimaryCtxRetain(&raw mut context, device) == SUCCESS {
+            charge.keep_primary(device, context.addr());
+            cuDevicePrimaryCtxRelease_v2(device);
         }
     }
     result
@@ -114,6 +129,49 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUcontext) -> CUresult, 
     result
 }
 
+/// `cuCtxAttach`: the calling thread's context has one more user, who [detaches](detach) from it.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn attach(
+    real: unsafe extern "C" fn(*mut CUcontext, c_uint) -> CUresult,
+    context: *mut CUcontext,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let result = unsafe { real(context, flags) };
+    if result == SUCCESS && !context.is_null() {
+        // SAFETY: the driver has just written there.
+        let key = unsafe { *context }.addr() as u64;
+        count_users(key, |users| users + 1);
+    }
+    result
+}
+
+/// `cuCtxDetach`: ends a context if nobody else is attached to it.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn detach(real: unsafe extern "C" fn(CUcontext) -> CUresult, context: CUcontext) -> CUresult {
+    let key = context.addr() as u64;
+    if RESOURCES.get(Kind::Context, key).is_none_or(|known| known.of == 0) {
+        // SAFETY: the caller's guarantee.
+        return unsafe { destroy(real, context) };
+    }
+    // SAFETY: the caller's argument as it came.
+    let result = unsafe { real(context) };
+    if result == SUCCESS {
+        count_users(key, |users| users.saturating_sub(1));
+    }
+    result
+}
+
+fn count_users(context: u64, count: impl FnOnce(u64) -> u64) {
+    let known =
+        RESOURCES.get(Kind::Context, context).unwrap_or(Resource { context: context as usize, ..Resource::default() });
+    let _full = RESOURCES.put(Kind::Context, context, Resource { of: count(known.of), ..known });
+}
+
 /// `cuDevicePrimaryCtxRelease` and `cuDevicePrimaryCtxRelease_v2`: the last who releases it ends it.
 ///
 /// # Safety
@@ -171,10 +229,6 @@ unsafe fn make(context: *mut CUcontext, device: CUdevice, ask: impl FnOnce() -> 
 struct Charge(Option<Reserved>);
 
 impl Charge {
-    fn none() -> Result<Self, CUresult> {
-        quota::claim_slot().map(|()| Self(None))
-    }
-
     fn of(device: CUdevice) -> Result<Self, CUresult> {
         quota::claim_slot()?;
         let process = process::this()?;
@@ -190,6 +244,21 @@ impl Charge {
                 ));
             },
         )
+    }
+
+    /// Nothing, of a primary context that is there.
+    fn of_primary(device: CUdevice) -> Result<Self, CUresult> {
+        let is_known = primary(device).is_some_and(|known| known.load(Ordering::Relaxed) != 0);
+        if is_known { quota::claim_slot().map(|()| Self(None)) } else { Self::of(device) }
+    }
+
+    fn keep_primary(self, device: CUdevice, now: usize) {
+        let Some(known) = primary(device) else { return };
+        let before = known.swap(now, Ordering::Relaxed);
+        if before != now {
+            forget(before); // it ended unseen
+            self.keep(now);
+        }
     }
 
     fn keep(self, context: usize) {
@@ -227,9 +296,17 @@ pub(super) fn forget(context: usize) {
     if context != 0 {
         let kinds = [Kind::Memory, Kind::Array, Kind::MipmappedArray];
         RESOURCES.take_all(&kinds, |resource| resource.context == context, release);
-        RESOURCES.take_all(&[Kind::Import], |resource| resource.context == context, imports::close);
-        RESOURCES.take_all(&[Kind::Context], |resource| resource.context == context, uncharge);
+        RESOURCES.take_all(&[Kind::Import], |resource| resource.context == context, |_, open| imports::close(open));
+        RESOURCES.take_all(&[Kind::Context], |resource| resource.context == context, |_, made| uncharge(made));
         graphs::forget_context(context);
         pools::synchronised();
     }
+}
+
+/// In a child that fork made: it has no context.
+pub(super) fn forget_all() {
+    for known in &PRIMARY {
+        known.store(0, Ordering::Relaxed);
+    }
+    drop(STEP.reset());
 }

@@ -1,216 +1,39 @@
 //! Memory of graphs: what the driver takes of the card for each node of an executable graph, and what graphs allocate when they
-//! run. A card keeps that apart, for all graphs of a process, and graphs that don't run at the same time may share it: what
-//! it costs is what the card has reserved for them.
+//! run. A card has a pool for the latter, for all graphs of a process: within a graph memory is used again after it was freed,
+//! and graphs that don't run at the same time share it ("Graph memory nodes" in CUDA's programming guide). What it costs is
+//! what the card has reserved.
 //!
-//! That grows at a graph's first launch, but for no more than its allocations come to, and these are known when it is made
-//! executable. There they are reserved, so that no launch takes what isn't there.
+//! That grows at a launch or an upload, when the driver knows the stream. But the most that a graph has allocated at once is
+//! known when it is made executable: there the card must have room for the largest graph, and for all that leave memory
+//! allocated. Before a launch the rest is reserved, for graphs of other streams that may run meanwhile; after it, the driver
+//! tells what it has taken.
 
-use core::ffi::{c_char, c_int, c_ulonglong, c_void};
+mod needs;
+mod order;
+mod pool;
+
+use core::cell::Cell;
+use core::ffi::{c_char, c_ulonglong, c_void};
 use core::ptr;
-use core::slice;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use divvy_region::layout::CARDS;
 
-use crate::cuda::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, ERROR_OUT_OF_MEMORY,
-    GRAPH_RESERVED, NODE_ALLOCATION, NODE_GRAPH, SUCCESS,
-};
-use crate::driver::cuda::{
-    cuCtxGetDevice, cuDeviceGetGraphMemAttribute, cuDeviceGraphMemTrim, cuGraphChildGraphNodeGetGraph, cuGraphGetNodes,
-    cuGraphMemAllocNodeGetParams, cuGraphNodeGetType,
-};
+use crate::cuda::{CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, SUCCESS};
+use crate::driver::cuda::cuDeviceGraphMemTrim;
 use crate::driver::current_context;
 use crate::lock::Lock;
-use crate::pace;
+use crate::pace::launch;
 use crate::process;
-use crate::sys;
 
-use super::quota::Quota;
+use self::needs::{Need, Needs};
+use self::pool::{GraphPool, pack, unpack};
+use super::quota::{Place, Quota, Reserved};
 use super::resources::{Kind, RESOURCES, Resource};
 
-/// What the graphs of this process cost a card.
-#[derive(Clone, Copy)]
-struct Graphs {
-    /// What executable graphs may allocate, in bytes.
-    needed: u64,
-    /// What the driver takes for their nodes, in bytes.
-    nodes: u64,
-    /// What is charged: both, or the nodes and what the card has reserved if that is more.
-    charged: u64,
-    device: CUdevice,
-}
-
-/// What a graph takes, by card.
-struct Needs {
-    /// What it may allocate.
-    bytes: [u64; CARDS],
-    /// What the driver takes for its nodes: of the current context's card.
-    nodes: [u64; CARDS],
-    devices: [CUdevice; CARDS],
-}
-
-/// What a graph takes of one card.
-#[derive(Clone, Copy)]
-struct Need {
-    card: usize,
-    device: CUdevice,
-    /// What it may allocate, in whole granules, as the card reserves.
-    bytes: u64,
-    /// What the driver takes for its nodes.
-    nodes: u64,
-}
-
-/// Nodes' handles, in memory that is given back at the end.
-struct Nodes {
-    handles: *mut CUgraphNode,
-    count: usize,
-}
-
-static GRAPHS: Lock<[Graphs; CARDS]> = Lock::new([Graphs::NONE; CARDS]);
-
-// === impl Graphs ===
-
-impl Graphs {
-    const NONE: Self = Self { needed: 0, nodes: 0, charged: 0, device: 0 };
-
-    fn remove(&mut self, graph: Resource) {
-        self.needed = self.needed.saturating_sub(graph.bytes);
-        self.nodes = self.nodes.saturating_sub(graph.of);
-    }
-
-    /// Charges what is needed or reserved now.
-    fn reconcile(&mut self, quota: Quota) {
-        let mut reserved = 0_u64;
-        // SAFETY: the attribute has 64 bits.
-        unsafe { cuDeviceGetGraphMemAttribute(self.device, GRAPH_RESERVED, (&raw mut reserved).cast()) };
-        let now = reserved.max(self.needed).saturating_add(self.nodes);
-        quota.change(self.charged, now);
-        self.charged = now;
-    }
-}
-
-// === impl Needs ===
-
-impl Needs {
-    /// # Safety
-    /// A graph.
-    unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
-        let mut needs = Self { bytes: [0; CARDS], nodes: [0; CARDS], devices: [0; CARDS] };
-        // SAFETY: the caller's guarantee.
-        let count = unsafe { needs.add(graph) }?;
-        needs.add_nodes(count);
-        Ok(needs)
-    }
-
-    /// What the driver takes for so many nodes.
-    fn add_nodes(&mut self, count: u64) {
-        let mut device: CUdevice = 0;
-        // SAFETY: a device is written to a device.
-        let is_told = unsafe { cuCtxGetDevice(&raw mut device) } == SUCCESS;
-        let Ok(process) = process::this() else { return };
-        let Some(card) = is_told.then(|| process.card_of(device)).flatten() else { return };
-        if let (Some(bytes), Some(known)) = (self.nodes.get_mut(card), self.devices.get_mut(card)) {
-            *bytes = count.saturating_mul(pace::driver_memory(process, card).graph_node_bytes);
-            *known = device;
-        }
-    }
-
-    /// Adds what a graph may allocate, and counts its nodes.
-    ///
-    /// # Safety
-    /// A graph.
-    unsafe fn add(&mut self, graph: CUgraph) -> Result<u64, CUresult> {
-        // SAFETY: the caller's guarantee.
-        let nodes = unsafe { Nodes::of(graph) }?;
-        let mut count = nodes.handles().len() as u64;
-        for node in nodes.handles() {
-            let mut kind: c_int = 0;
-            // SAFETY: a node of the graph; what is asked for is written to what is like it.
-            unsafe {
-                cuGraphNodeGetType(*node, &raw mut kind);
-                if kind == NODE_ALLOCATION {
-                    self.add_allocation(*node);
-                } else if kind == NODE_GRAPH {
-                    let mut child: CUgraph = ptr::null_mut();
-                    if cuGraphChildGraphNodeGetGraph(*node, &raw mut child) == SUCCESS {
-                        count += self.add(child)?;
-                    }
-                }
-            }
-        }
-        Ok(count)
-    }
-
-    /// # Safety
-    /// A node that allocates.
-    unsafe fn add_allocation(&mut self, node: CUgraphNode) {
-        let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS::NOTHING;
-        // SAFETY: the caller's guarantee.
-        if unsafe { cuGraphMemAllocNodeGetParams(node, &raw mut parameters) } != SUCCESS {
-            return;
-        }
-        let Some(device) = parameters.pool.location.device() else { return };
-        let Some(card) = process::this().ok().and_then(|process| process.card_of(device)) else { return };
-        if let (Some(bytes), Some(known)) = (self.bytes.get_mut(card), self.devices.get_mut(card)) {
-            *bytes = bytes.saturating_add(parameters.bytes as u64);
-            *known = device;
-        }
-    }
-
-    fn by_card(&self) -> impl Iterator<Item = Need> {
-        let all = self.bytes.iter().zip(&self.nodes).zip(&self.devices).enumerate();
-        let need = |(card, ((bytes, nodes), device)): (usize, ((&u64, &u64), &CUdevice))| {
-            let bytes = bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX);
-            Need { card, device: *device, bytes, nodes: *nodes }
-        };
-        all.map(need).filter(|need| need.bytes > 0 || need.nodes > 0)
-    }
-}
-
-/// What a card reserves for graphs at once.
-const GRANULE: u64 = 2 << 20;
-
-// === impl Nodes ===
-
-impl Nodes {
-    /// # Safety
-    /// A graph.
-    unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
-        let mut count = 0;
-        // SAFETY: the caller's guarantee; without room for handles it is the number that is asked for.
-        let result = unsafe { cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) };
-        if result != SUCCESS {
-            return Err(result);
-        }
-        if count == 0 {
-            return Ok(Self { handles: ptr::null_mut(), count });
-        }
-        let bytes = count.checked_mul(size_of::<CUgraphNode>()).ok_or(ERROR_OUT_OF_MEMORY)?;
-        let nodes = Self { handles: sys::memory(bytes).ok_or(ERROR_OUT_OF_MEMORY)?.cast(), count };
-        // SAFETY: there is room for so many handles.
-        match unsafe { cuGraphGetNodes(graph, nodes.handles, &raw mut count) } {
-            SUCCESS => Ok(nodes),
-            error => Err(error),
-        }
-    }
-
-    fn handles(&self) -> &[CUgraphNode] {
-        if self.handles.is_null() {
-            return &[];
-        }
-        // SAFETY: so many handles have room there, and what wasn't written is null.
-        unsafe { slice::from_raw_parts(self.handles, self.count) }
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        if !self.handles.is_null() {
-            // SAFETY: it was mapped with this length, and nobody has it but us.
-            unsafe { sys::unmap(self.handles.cast(), self.count * size_of::<CUgraphNode>()) };
-        }
-    }
-}
+static GRAPHS: Lock<[GraphPool; CARDS]> = Lock::new([GraphPool::NONE; CARDS]);
+/// Whether any executable graph ever allocated memory, for those whose launches would otherwise look for nothing.
+static ANY: AtomicBool = AtomicBool::new(false);
 
 /// `cuGraphInstantiateWithFlags`.
 ///
@@ -270,8 +93,8 @@ unsafe fn instantiate_for(
     };
     // Released at the end, when all that is to stay is charged otherwise.
     let mut reserved = [const { None }; CARDS];
-    for (Need { card, bytes, nodes, .. }, place) in needs.by_card().zip(&mut reserved) {
-        match Quota::of_card(card).and_then(|quota| quota.reserve(bytes.saturating_add(nodes))) {
+    for (need, place) in needs.by_card().zip(&mut reserved) {
+        match reserve(need.card, |graphs| graphs.short_of(need).saturating_add(need.nodes)) {
             Ok(here) => *place = Some(here),
             Err(refused) => return refused,
         }
@@ -283,16 +106,86 @@ unsafe fn instantiate_for(
     }
     // SAFETY: the caller's, not null.
     unsafe { *exec = made };
-    for Need { card, device, bytes, nodes } in needs.by_card() {
-        let resource = Resource { bytes, card, context: current_context().addr(), of: nodes };
+    for need in needs.by_card() {
+        let Need { card, bytes, keeps, nodes, .. } = need;
+        let resource = Resource { bytes, card, context: current_context().addr(), of: pack(nodes, keeps) };
         let gone = RESOURCES.put(Kind::Graph(card as u8), made.addr() as u64, resource).ok().flatten();
+        if bytes > 0 {
+            ANY.store(true, Ordering::Relaxed);
+        }
         change(card, |graphs| {
-            graphs.device = device;
             if let Some(gone) = gone {
                 graphs.remove(gone);
             }
-            graphs.needed = graphs.needed.saturating_add(bytes);
-            graphs.nodes = graphs.nodes.saturating_add(nodes);
+            graphs.add(need);
+        });
+    }
+    result
+}
+
+/// Reserves what a card's graphs are short of, if need be after what lies idle for them was given back.
+fn reserve(card: usize, short: impl Fn(&GraphPool) -> u64) -> Result<Reserved, CUresult> {
+    let quota = Quota::of_card(card)?;
+    let short = || GRAPHS.lock().get(card).map_or(0, &short);
+    if let Some(reserved) = quota.reserve_in(Place::Card, short()) {
+        return Ok(reserved);
+    }
+    give_back(card);
+    quota.reserve(short())
+}
+
+/// `cuGraphLaunch`.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn launch<const PER_THREAD: bool>(
+    real: unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult,
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    with_memory(exec, stream, || unsafe { launch::graph::<PER_THREAD>(real, exec, stream) })
+}
+
+/// `cuGraphUpload`: finds the memory for a launch.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn upload(
+    real: unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult,
+    exec: CUgraphExec,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    with_memory(exec, stream, || unsafe { real(exec, stream) })
+}
+
+/// Has the driver find memory for a graph in a stream, if it is to be had.
+#[inline]
+fn with_memory(exec: CUgraphExec, stream: CUstream, ask: impl FnOnce() -> CUresult) -> CUresult {
+    if ANY.load(Ordering::Relaxed) { with_memory_of(exec, stream, ask) } else { ask() }
+}
+
+fn with_memory_of(exec: CUgraphExec, stream: CUstream, ask: impl FnOnce() -> CUresult) -> CUresult {
+    let mut reserved = [const { None }; CARDS];
+    for (card, place) in reserved.iter_mut().enumerate().filter(|(card, _)| is_known(*card)) {
+        let Some(graph) = RESOURCES.get(Kind::Graph(card as u8), exec.addr() as u64).filter(|graph| graph.bytes > 0)
+        else {
+            continue;
+        };
+        // What graphs keep is charged as long as they are there.
+        let bytes = if unpack(graph.of).1 { 0 } else { graph.bytes };
+        match reserve(card, |graphs| graphs.short_of_launch(stream.addr(), bytes)) {
+            Ok(here) => *place = Some((here, bytes)),
+            Err(refused) => return refused,
+        }
+    }
+    let result = ask();
+    for (reserved, bytes) in reserved.into_iter().flatten() {
+        change(reserved.card(), |graphs| {
+            if result == SUCCESS && bytes > 0 {
+                graphs.launched(stream.addr(), bytes);
+            }
         });
     }
     result
@@ -323,7 +216,8 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgraphExec) -> CUresult
 pub(super) fn forget_context(context: usize) {
     for card in (0..CARDS).filter(|card| is_known(*card)) {
         let is_of_it = |resource: &Resource| resource.context == context;
-        RESOURCES.take_all(&[Kind::Graph(card as u8)], is_of_it, |graph| change(card, |graphs| graphs.remove(graph)));
+        RESOURCES
+            .take_all(&[Kind::Graph(card as u8)], is_of_it, |_, graph| change(card, |graphs| graphs.remove(graph)));
     }
 }
 
@@ -332,24 +226,42 @@ pub(super) fn forget_context(context: usize) {
 /// # Safety
 /// As the driver's.
 pub(crate) unsafe fn trim(real: unsafe extern "C" fn(CUdevice) -> CUresult, device: CUdevice) -> CUresult {
+    let card = process::this().ok().and_then(|process| process.card_of(device)).filter(|card| is_known(*card));
     // SAFETY: the caller's argument as it came.
-    let result = unsafe { real(device) };
-    if let Some(card) = process::this().ok().and_then(|process| process.card_of(device))
-        && is_known(card)
-    {
-        change(card, |_| ());
-    }
-    result
+    let ask = || unsafe { real(device) };
+    card.map_or_else(ask, |card| trim_with(card, |_| ask()))
 }
 
 /// Gives back what lies idle for graphs on a card.
 pub(super) fn give_back(card: usize) {
     if is_known(card) {
-        change(card, |graphs| {
-            // SAFETY: the ordinal of a card.
-            unsafe { cuDeviceGraphMemTrim(graphs.device) };
-        });
+        // SAFETY: the ordinal of a card.
+        trim_with(card, |device| unsafe { cuDeviceGraphMemTrim(device) });
     }
+}
+
+fn trim_with(card: usize, ask: impl FnOnce(CUdevice) -> CUresult) -> CUresult {
+    // Before the graphs are locked: graphs of a context that ends are taken out the other way round.
+    let largest = largest_of(card);
+    let mut result = SUCCESS;
+    change(card, |graphs| {
+        result = ask(graphs.device);
+        graphs.largest = largest;
+        graphs.forget_streams();
+    });
+    result
+}
+
+/// What the largest executable graph takes of a card, of those that leave nothing allocated.
+fn largest_of(card: usize) -> u64 {
+    let largest = Cell::new(0);
+    RESOURCES.search(Kind::Graph(card as u8), |_, graph| {
+        if !unpack(graph.of).1 {
+            largest.set(largest.get().max(graph.bytes));
+        }
+        false
+    });
+    largest.get()
 }
 
 /// Whether graphs have ever needed memory of a card.
@@ -357,7 +269,7 @@ fn is_known(card: usize) -> bool {
     GRAPHS.lock().get(card).is_some_and(|graphs| graphs.charged > 0)
 }
 
-fn change(card: usize, act: impl FnOnce(&mut Graphs)) {
+fn change(card: usize, act: impl FnOnce(&mut GraphPool)) {
     let mut all = GRAPHS.lock();
     if let (Some(graphs), Ok(quota)) = (all.get_mut(card), Quota::of_card(card)) {
         act(graphs);
@@ -367,5 +279,6 @@ fn change(card: usize, act: impl FnOnce(&mut Graphs)) {
 
 /// In a child that fork made.
 pub(super) fn forget() {
-    *GRAPHS.reset() = [Graphs::NONE; CARDS];
+    *GRAPHS.reset() = [GraphPool::NONE; CARDS];
+    ANY.store(false, Ordering::Relaxed);
 }

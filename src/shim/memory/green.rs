@@ -8,7 +8,6 @@ use crate::cuda::{CUcontext, CUdevice, CUgreenCtx, CUresult, SUCCESS};
 use crate::pace::end;
 
 use super::contexts;
-use super::quota;
 use super::resources::{Kind, RESOURCES, Resource};
 
 /// `cuGreenCtxCreate`.
@@ -22,11 +21,8 @@ pub(crate) unsafe fn create(
     device: CUdevice,
     flags: c_uint,
 ) -> CUresult {
-    if let Err(refused) = quota::claim_slot() {
-        return refused;
-    }
     // SAFETY: the caller's arguments as they came.
-    let result = unsafe { real(green, resources, device, flags) };
+    let result = contexts::with_primary(device, || unsafe { real(green, resources, device, flags) });
     if result == SUCCESS
         && !green.is_null()
         && let Ok(device) = u64::try_from(device)
@@ -84,7 +80,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgreenCtx) -> CUresult,
 pub(super) fn forget_all_of(device: CUdevice) {
     let is_of_it = |resource: &Resource| device_of(resource) == Some(device);
     while let Some(green) = RESOURCES.search(Kind::Green, |_, resource| is_of_it(resource)) {
-        RESOURCES.take_all(&[Kind::Green], |resource| *resource == green, |_| ());
+        RESOURCES.take_all(&[Kind::Green], |resource| *resource == green, |_, _| ());
         contexts::forget(green.context);
     }
 }

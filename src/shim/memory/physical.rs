@@ -248,7 +248,7 @@ fn refer_less(number: u64) {
     let _step = NUMBERS.lock();
     match RESOURCES.take(Kind::Physical, number) {
         Some(memory) if memory.of <= 1 && memory.context == IMPORTED => imports::close(memory),
-        Some(memory) if memory.of <= 1 => release(Resource { of: 0, ..memory }),
+        Some(memory) if memory.of <= 1 => release(number, Resource { of: 0, ..memory }),
         Some(memory) => {
             let _had_a_place = RESOURCES.put(Kind::Physical, number, Resource { of: memory.of - 1, ..memory });
         }

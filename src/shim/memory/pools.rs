@@ -14,8 +14,8 @@ use core::ffi::c_int;
 use core::ptr;
 
 use crate::cuda::{
-    CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemoryPool, CUresult, CUstream, ERROR_OUT_OF_MEMORY, POOL_USED,
-    SUCCESS,
+    CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemLocation, CUmemoryPool, CUresult, CUstream, ERROR_OUT_OF_MEMORY,
+    POOL_USED, SUCCESS,
 };
 use crate::driver::cuda::{
     cuDeviceGetCount, cuDeviceGetDefaultMemPool, cuDeviceGetMemPool, cuMemFreeAsync, cuMemPoolTrimTo,
@@ -96,7 +96,7 @@ impl Attempt {
         if let Some(given) = given.filter(|_| ended == Ended::Charged) {
             let resource = Resource { bytes, card: quota.card, context: 0, of: number as u64 + 1 };
             if let Ok(Some(gone)) = RESOURCES.put(Kind::Memory, given, resource) {
-                super::allocations::release(gone);
+                super::allocations::release(given, gone);
             }
             quota.count();
         }
@@ -222,6 +222,28 @@ pub(crate) unsafe fn create(
     with(number, |pool| (pool.life, pool.handle) = (life, made.addr()));
     // SAFETY: the driver would have written there, so it isn't null.
     unsafe { *pool = made };
+    result
+}
+
+/// `cuMemGetDefaultMemPool` and `cuMemGetMemPool`: pools of the host are made known, as what isn't is taken for a card's.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn of_location(
+    real: unsafe extern "C" fn(*mut CUmemoryPool, *mut CUmemLocation, c_int) -> CUresult,
+    pool: *mut CUmemoryPool,
+    location: *mut CUmemLocation,
+    kind: c_int,
+) -> CUresult {
+    // SAFETY: the caller's arguments as they came.
+    let result = unsafe { real(pool, location, kind) };
+    // SAFETY: the driver has read the one and written the other, or they are null.
+    if let (SUCCESS, Some(pool), Some(location)) = (result, unsafe { pool.as_ref() }, unsafe { location.as_ref() })
+        && location.device().is_none()
+        && known(*pool).is_none()
+    {
+        let _full = enter(Pool { life: Life::Host, handle: pool.addr(), ..Pool::NONE });
+    }
     result
 }
 

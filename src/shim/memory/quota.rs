@@ -150,6 +150,12 @@ impl Reserved {
         self.charge();
     }
 
+    /// The driver has taken so many of the card instead.
+    pub(super) fn replace(&mut self, bytes: u64) {
+        self.quota.change(self.bytes, bytes);
+        self.bytes = bytes;
+    }
+
     pub(super) fn account(&self) -> Account<'static> {
         self.quota.account
     }

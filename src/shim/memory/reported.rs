@@ -7,6 +7,8 @@ use crate::cuda::{CUdevice, CUresult, SUCCESS};
 use crate::process::{self, Process, UNLIMITED};
 use crate::time;
 
+use super::pages;
+
 /// When the dead were looked for last; with many processes it takes too long to do so each time.
 static REAPED_NS: AtomicU64 = AtomicU64::new(0);
 const REAP_INTERVAL_NS: u64 = 100_000_000;
@@ -30,8 +32,8 @@ impl Bytes for c_uint {
     }
 }
 
-/// `cuMemGetInfo` and `cuMemGetInfo_v2`: total is the limit; free is what is left of it, or of the card if that is less and the
-/// share isn't oversubscribed.
+/// `cuMemGetInfo` and `cuMemGetInfo_v2`: total is the limit; free is what is left of it in whole pages, which can be allocated, or
+/// of the card if that is less and the share isn't oversubscribed.
 ///
 /// # Safety
 /// As the driver's.
@@ -53,7 +55,7 @@ pub(crate) unsafe fn info<B: Bytes>(
     let limit = process.limit(card);
     // SAFETY: where the driver would have written.
     unsafe {
-        write(free, shown(process, card, real_free, process.tell_free(card)));
+        write(free, shown(process, card, real_free, pages::whole(process.tell_free(card))));
         write(total, if limit == UNLIMITED { real_total } else { B::of(limit) });
     }
     SUCCESS

@@ -31,8 +31,10 @@ pub(super) enum Kind {
     Import,
     /// A green context; `of` is one more than its card's ordinal, `context` what it is as a context.
     Green,
-    /// A context, by its handle.
+    /// A context, by its handle; `of` counts those that are attached to it beside its maker.
     Context,
+    /// A page of a card's memory, by its number.
+    Page,
     /// An executable graph on the card of its number; `of` is what its nodes take.
     Graph(u8),
 }
@@ -46,12 +48,14 @@ pub(super) struct Resource {
     pub(super) card: usize,
     /// The context with which it ends; 0: none.
     pub(super) context: usize,
-    /// As its kind has it. Of memory: one more than the pool it is from; 0: none; [`MANAGED`].
+    /// As its kind has it. Of memory: one more than the pool it is from, [`PAGED`] or [`MANAGED`].
     pub(super) of: u64,
 }
 
 /// `of` managed memory.
 pub(super) const MANAGED: u64 = u64::MAX;
+/// `of` memory that is charged by the pages that it lies in.
+pub(super) const PAGED: u64 = u64::MAX - 1;
 
 /// There is no place for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +116,7 @@ impl Kind {
             Self::Import => 7,
             Self::Green => 8,
             Self::Context => 9,
+            Self::Page => 10,
             Self::Graph(card) => 0x100 | u16::from(card),
         }
     }
@@ -129,7 +134,7 @@ impl Resource {
 // === impl Resources ===
 
 impl Resources {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { shards: [const { Lock::new(Shard { entries: ptr::null_mut(), used: 0 }) }; SHARDS] }
     }
 
@@ -153,8 +158,13 @@ impl Resources {
         shard.entries().get(at).map(Entry::resource)
     }
 
-    /// Takes all of a kind that are meant; `each` must not come back to the table.
-    pub(super) fn take_all(&self, kinds: &[Kind], matches: impl Fn(&Resource) -> bool, mut each: impl FnMut(Resource)) {
+    /// Takes all of a kind that are meant, with their keys; `each` must not come back to the table.
+    pub(super) fn take_all(
+        &self,
+        kinds: &[Kind],
+        matches: impl Fn(&Resource) -> bool,
+        mut each: impl FnMut(u64, Resource),
+    ) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let mut at = 0;
@@ -163,7 +173,7 @@ impl Resources {
                 let entry = shard.entries().get(at).copied().unwrap_or_default();
                 let is_of_kind = kinds.iter().any(|kind| kind.number() == entry.kind);
                 if is_of_kind && matches(&entry.resource()) {
-                    each(shard.remove(at));
+                    each(entry.key, shard.remove(at));
                 } else {
                     at += 1;
                 }

@@ -15,7 +15,7 @@ use crate::cuda::{CUdevice, CUdeviceptr, CUmemLocation, CUresult, ERROR_NOT_FOUN
 use crate::driver::cuda::{cuCtxGetDevice, cuDeviceGetAttribute, cuMemAdvise, cuMemAdvise_v2, cuMemAllocManaged};
 use crate::log;
 
-use super::allocations::hold;
+use super::allocations::{hold, hold_pages};
 use super::quota::{Place, Quota};
 use super::resources::Kind;
 use super::streams;
@@ -53,8 +53,7 @@ pub(super) unsafe fn allocate(
         Err(refused) => return refused,
     };
     let mut given = 0;
-    let reserved = quota.reserve_in(Place::Card, bytes);
-    let asked = reserved.map(|reserved| hold(reserved, Kind::Memory, || (ask(&raw mut given), given)));
+    let asked = hold_pages(&quota, bytes, || (ask(&raw mut given), given));
     let device = if matches!(asked, None | Some(ERROR_OUT_OF_MEMORY)) { device_to_spill_from(&quota) } else { None };
     let result = match (asked, device) {
         (_, Some(device)) => spill(&quota, device, bytes, &mut given),

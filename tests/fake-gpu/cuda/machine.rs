@@ -30,7 +30,8 @@ pub struct Machine {
     pub gains: BTreeMap<String, Gain>,
     /// Whether `cuGetProcAddress` answers with addresses of which none is that of an exported symbol.
     pub inner_addresses: bool,
-    /// Bytes to whose multiple `cuMemAlloc` and its like charge.
+    /// Bytes of a page: `cuMemAlloc` and its like take whole ones of the card, and up to half of one together with others. Those
+    /// of a driver are taken to be 2 MiB. 1: what is asked for.
     pub rounding: u64,
     /// Bytes of a card's memory that are read or written in a microsecond: what memsets and copies within a card take.
     pub bytes_per_us: u64,
@@ -140,7 +141,7 @@ impl Default for Machine {
             lacks: BTreeSet::new(),
             gains: BTreeMap::new(),
             inner_addresses: false,
-            rounding: 1,
+            rounding: 2 << 20,
             bytes_per_us: 2_000_000,
             granularity: 2 << 20,
         }

@@ -137,6 +137,26 @@ fn overhead_stays_while_its_processes_live() {
 }
 
 #[test]
+fn unloaded_memory_is_released_once_nothing_moves() {
+    let mut bench = Bench::new();
+    bench.looks_at(WINDOW + 1, Some(500 * MIB), 0);
+    assert_eq!(bench.looks_at(WINDOW, Some(300 * MIB), 0), 500 * MIB, "that may be a dip");
+    assert_eq!(bench.looks_at(1, Some(300 * MIB), 0), 300 * MIB);
+}
+
+#[test]
+fn processes_that_come_and_go_hide_no_overhead() {
+    let mut bench = Bench::new();
+    for round in 0..20 {
+        bench.processes.driver.insert(200 + round);
+        bench.looks_at(4, Some(600 * MIB), 0);
+        bench.processes.driver.remove(&(200 + round));
+        bench.looks_at(4, Some(500 * MIB), 0);
+    }
+    assert_eq!(bench.looks_at(1, Some(500 * MIB), 0), 500 * MIB, "what all of them had");
+}
+
+#[test]
 fn managed_memory_hides_no_overhead() {
     let mut bench = Bench::new();
     let region = RegionUsage { used_bytes: 5000 * MIB, managed_bytes: 4000 * MIB, ..RegionUsage::default() };

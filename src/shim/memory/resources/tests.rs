@@ -55,7 +55,7 @@ proptest! {
                 Step::TakeAll(context) => {
                     let mut taken = Vec::new();
                     let matches = |resource: &Resource| resource.context == context;
-                    held.take_all(&[Kind::Array], matches, |resource| taken.push(resource.bytes));
+                    held.take_all(&[Kind::Array], matches, |_, resource| taken.push(resource.bytes));
                     let mut expected: Vec<_> =
                         map.extract_if(.., |(is_array, _), resource| *is_array && matches(resource)).map(|(_, resource)| resource.bytes).collect();
                     taken.sort_unstable();

@@ -1,27 +1,70 @@
 //! What is charged, for how long, and what is refused, in one process at a time.
 
-use crate::container::{Container, GIB, MIB, Share};
+use crate::container::{Container, GIB, MIB, Share, Tenant};
 use divvy_region::clock::DriverMemory;
 use driver_api::{ILLEGAL_ADDRESS, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS};
 use fake_cuda::Machine;
 
 #[test]
-fn memory_is_charged_to_the_byte_and_refused_above_the_limit() {
+fn memory_is_charged_to_the_page_and_refused_above_the_limit() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1", "allocate b 12345"]);
-    container.holds_bytes(12_346);
-    tenant.does(&format!("allocate c {}", 100 * MIB - 12_345), OUT_OF_MEMORY);
-    tenant.succeeds_in(&[&format!("allocate c {}", 100 * MIB - 12_346)]);
+    container.holds(2);
+    tenant.does(&format!("allocate c {}", 98 * MIB + 1), OUT_OF_MEMORY);
+    tenant.succeeds_in(&[&format!("allocate c {}", 96 * MIB + 1)]);
     container.holds(100);
     assert_eq!(tenant.answers("info"), "0 of 100");
-    tenant.does("allocate d 1", OUT_OF_MEMORY);
-    tenant.succeeds_in(&["free a", "free b", "free c"]);
+    tenant.does(&format!("allocate d {}", MIB + 1), OUT_OF_MEMORY);
+    // The page of the small ones has room, until it is full.
+    tenant.succeeds_in(&[&format!("allocate d {MIB}")]);
+    tenant.does(&format!("allocate e {MIB}"), OUT_OF_MEMORY);
+    container.holds(100);
+    tenant.succeeds_in(&["free a", "free d"]);
+    container.holds(100);
+    tenant.succeeds_in(&["free b", "free c"]);
     container.holds(0);
     assert_eq!(tenant.answers("info"), "100 of 100");
     let totals = container.totals(0);
-    assert_eq!((totals.allocs, totals.ooms), (3, 2));
+    assert_eq!((totals.allocs, totals.ooms), (4, 3));
     tenant.succeeds();
+}
+
+#[test]
+fn what_is_told_free_can_be_allocated() {
+    // An array takes no whole page, and neither does the limit.
+    let container = Container::of_memory(101);
+    let mut tenant = container.shell();
+    for first in ["array a 100 100", "allocate a 1", "allocate a 3000000", "allocate-async a 3000000"] {
+        tenant.succeeds_in(&[first]);
+        let told = tenant.answers("info");
+        let free: u64 = told.split(' ').next().and_then(|free| free.parse().ok()).expect("a number");
+        tenant.succeeds_in(&[&format!("allocate b {}", free * MIB), "free b"]);
+        tenant.succeeds_in(&[if first.starts_with("array") { "end-array a" } else { "free a" }, "synchronise"]);
+        assert!(free >= 96, "after {first}: {told}");
+    }
+}
+
+/// Allocates pieces of this size until there is no more.
+#[track_caller]
+fn fill(tenant: &mut Tenant, name: &str, piece: u64) -> u64 {
+    let full = (0..10_000).find(|number| tenant.answers(&format!("allocate {name}{number} {piece}")) != "0");
+    full.expect("an end")
+}
+
+#[test]
+fn pieces_of_any_size_take_no_more_than_the_share() {
+    for (piece, fit) in [(MIB + MIB / 10, 50), (700 << 10, 100), (600 << 10, 150), (MIB, 100), (3 * MIB, 25)] {
+        let container = Container::of_memory(100);
+        assert_eq!(fill(&mut container.shell(), "a", piece), fit, "pieces of {piece}");
+        let container = Container::of_memory(100);
+        let mut tenant = container.shell();
+        tenant.succeeds_in(&["allocate first 1"]);
+        fill(&mut tenant, "a", piece);
+        let used = container.card(0).memory_used();
+        assert!(used <= 100 * MIB, "pieces of {piece}: {used}");
+        container.holds_bytes(used);
+    }
 }
 
 #[test]
@@ -37,7 +80,7 @@ fn refused_allocations_are_not_charged() {
     assert_eq!(tenant.answers("info"), "50 of 100", "a card that is full is shown so");
     tenant.succeeds_in(&["allocate a 1000", "free nothing"]);
     tenant.does("free a", ILLEGAL_ADDRESS);
-    container.holds_bytes(1000);
+    container.holds(2);
     tenant.succeeds_in(&["free a"]);
     tenant.does("free a", INVALID_VALUE);
     container.holds(0);
@@ -47,8 +90,8 @@ fn refused_allocations_are_not_charged() {
 fn pitched_and_managed_memory_are_charged() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
-    tenant.succeeds_in(&["pitched a 1000 10"]);
-    container.holds_bytes(10_240);
+    tenant.succeeds_in(&["pitched a 600 8192"]);
+    container.holds(8);
     tenant.does(&format!("pitched b {} {}", u64::MAX, 2), OUT_OF_MEMORY);
     tenant.does("narrow b 1000", OUT_OF_MEMORY);
     tenant.succeeds_in(&["free a"]);
@@ -78,7 +121,7 @@ fn pool_is_charged_with_its_reserved_memory() {
     container.holds(10);
     // What lies idle in a pool is nobody's loss.
     tenant.succeeds_in(&["allocate d 6000000"]);
-    container.holds_bytes(4 * MIB + 6_000_000);
+    container.holds(10);
     tenant.succeeds_in(&["free d", "free-async a", "free b", "default-pool p", "trim p 0"]);
     container.holds(0);
     assert_eq!(container.totals(0).allocs, 5);
@@ -99,8 +142,10 @@ fn own_pool_is_charged_while_allocations_live() {
     tenant.succeeds_in(&["free-async a"]);
     container.holds(0);
     tenant.does("end-pool p", INVALID_VALUE);
-    tenant.succeeds_in(&["host-pool h", "allocate-from a 30000000 h"]);
-    container.holds(0);
+    for pool in ["host-pool h", "host-default-pool h"] {
+        tenant.succeeds_in(&[pool, "allocate-from a 30000000 h"]);
+        container.holds(0);
+    }
 }
 
 /// A real pool grows by 32 MiB, which nobody says beforehand.
@@ -155,6 +200,70 @@ fn graph_memory_is_charged_until_it_is_trimmed() {
     container.holds(4);
 }
 
+/// Captures graph `name` in stream `s`: these sizes are allocated and freed one after the other.
+#[track_caller]
+fn capture(tenant: &mut Tenant, name: &str, sizes: &[u64]) {
+    tenant.succeeds_in(&["capture s"]);
+    for size in sizes {
+        tenant.succeeds_in(&[&format!("allocate-async m {} s", size * MIB), "free-async m s"]);
+    }
+    tenant.succeeds_in(&[&format!("end-capture {name} s")]);
+}
+
+#[test]
+fn graph_is_charged_with_the_most_that_it_has_at_once() {
+    let container = Container::of_memory(10);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["stream s"]);
+    capture(&mut tenant, "g", &[4, 8, 2, 6]);
+    tenant.succeeds_in(&["instantiate e g"]);
+    assert_eq!(container.totals(0).usage.committed, 8 * MIB);
+    tenant.succeeds_in(&["launch e s"]);
+    container.holds(8);
+    tenant.does("allocate a 4000000", OUT_OF_MEMORY);
+}
+
+#[test]
+fn graphs_of_one_stream_share_their_memory() {
+    let container = Container::of_memory(20);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["stream s", "stream t", "stream u"]);
+    for name in 0..30 {
+        capture(&mut tenant, &format!("g{name}"), &[8]);
+        tenant.succeeds_in(&[&format!("instantiate e{name} g{name}"), &format!("launch e{name} s")]);
+        container.holds(8);
+    }
+    // Elsewhere they may run meanwhile.
+    tenant.succeeds_in(&["upload e0 t", "launch e0 t", "launch e1 s"]);
+    container.holds(16);
+    tenant.succeeds_in(&["synchronise", "allocate a 8000000"]);
+    assert_eq!((container.totals(0).usage.committed, container.card(0).memory_used()), (16 * MIB, 8 * MIB), "trimmed");
+    tenant.succeeds_in(&["launch e2 u"]);
+    container.holds(16);
+    tenant.does("allocate b 12000000", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["free a", "launch e3 s"]);
+    for name in 0..30 {
+        tenant.succeeds_in(&[&format!("end-executable e{name}")]);
+    }
+    tenant.succeeds_in(&["synchronise", "trim-graphs"]);
+    container.holds(0);
+}
+
+#[test]
+fn launch_that_would_exceed_the_limit_is_refused() {
+    let container = Container::of_memory(22);
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["stream s", "stream t", "allocate flag 4"]);
+    capture(&mut tenant, "g", &[12]);
+    capture(&mut tenant, "h", &[10]);
+    tenant.succeeds_in(&["instantiate e g", "instantiate f h", "spin s flag", "launch e s"]);
+    container.holds(14);
+    tenant.does("launch f t", OUT_OF_MEMORY);
+    container.holds(14);
+    tenant.succeeds_in(&["raise t flag", "synchronise", "launch f t"]);
+    assert_eq!((container.totals(0).usage.committed, container.card(0).memory_used()), (14 * MIB, 12 * MIB));
+}
+
 #[test]
 fn graphs_are_released_with_their_context() {
     let container = Container::of_memory(10);
@@ -207,10 +316,10 @@ fn imported_memory_is_charged_to_its_owner() {
     let (mut maker, mut other) = (container.shell(), container.shell());
     maker.succeeds_in(&["allocate a 6000000", "export file a"]);
     other.succeeds_in(&["open a file", "allocate b 4000000"]);
-    container.holds_bytes(10_000_000);
+    container.holds(10);
     other.does("allocate c 1000000", OUT_OF_MEMORY);
     other.succeeds_in(&["close a", "free b"]);
-    container.holds_bytes(6_000_000);
+    container.holds(6);
 }
 
 #[test]
@@ -246,17 +355,43 @@ fn destroyed_context_releases_its_memory() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000", "context c", "allocate b 5000", "array d 100 100"]);
-    container.holds_bytes(6000 + (192 << 10));
+    container.holds_bytes(4 * MIB + (192 << 10));
     tenant.succeeds_in(&["end-context c"]);
-    container.holds_bytes(1000);
+    container.holds(2);
     tenant.succeeds_in(&["start", "release-primary"]);
-    container.holds_bytes(1000);
+    container.holds(2);
     tenant.succeeds_in(&["release-primary"]);
     container.holds(0);
     tenant.succeeds_in(&["start", "allocate a 2000"]);
-    container.holds_bytes(2000);
+    container.holds(2);
     tenant.succeeds_in(&["reset-primary"]);
     container.holds(0);
+}
+
+#[test]
+fn context_ends_when_its_last_user_detaches() {
+    let container = Container::of_memory(100);
+    container.say_driver_memory(DriverMemory { context_bytes: 10 * MIB, graph_node_bytes: 0 });
+    let charged = || container.totals(0).usage.committed / MIB;
+    let mut tenant = container.shell();
+    tenant.succeeds_in(&["context c", "allocate a 4000000", "attach", "detach c"]);
+    assert_eq!(charged(), 24, "its maker has it");
+    tenant.succeeds_in(&["detach c"]);
+    assert_eq!(charged(), 10);
+}
+
+#[test]
+fn green_context_is_charged_as_the_primary_one() {
+    let container = Container::of_memory(100);
+    container.say_driver_memory(DriverMemory { context_bytes: 10 * MIB, graph_node_bytes: 0 });
+    let charged = || container.totals(0).usage.committed / MIB;
+    let mut tenant = container.idle_shell();
+    tenant.succeeds_in(&["init", "green g"]);
+    assert_eq!(charged(), 10);
+    tenant.succeeds_in(&["start", "end-green g"]);
+    assert_eq!(charged(), 10, "it is retained");
+    tenant.succeeds_in(&["release-primary"]);
+    assert_eq!(charged(), 0);
 }
 
 #[test]
@@ -264,16 +399,16 @@ fn green_context_memory_ends_with_primary_context() {
     let container = Container::of_memory(100);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["allocate a 1000", "green g", "enter-green g", "allocate b 5000"]);
-    container.holds_bytes(6000);
+    container.holds(4);
     tenant.succeeds_in(&["end-green g"]);
-    container.holds_bytes(6000);
+    container.holds(4);
     tenant.succeeds_in(&["release-primary"]);
     container.holds(0);
     let mut other = container.idle_shell();
     other.succeeds_in(&["init", "green g", "enter-green g"]);
     assert_eq!(container.usages(0).len(), 2, "it has a place before it allocates");
     other.succeeds_in(&["allocate a 1000", "green h", "end-green g"]);
-    container.holds_bytes(1000);
+    container.holds(2);
     other.succeeds_in(&["end-green h"]);
     container.holds(0);
 }
@@ -284,11 +419,11 @@ fn each_card_has_its_own_limit() {
     let container = Container::new(&Machine::uniform(2, GIB), &shares);
     let mut command = container.command(std::env::current_exe().expect("a program"));
     command.env("CUDA_VISIBLE_DEVICES", "1,0");
-    let mut tenant = crate::container::Tenant::start(command, "shell::tenant", "with a context");
+    let mut tenant = Tenant::start(command, "shell::tenant", "with a context");
     assert_eq!(tenant.answers("info"), "20 of 20");
     tenant.succeeds_in(&["allocate a 20000000"]);
-    assert_eq!([0, 1].map(|card| container.totals(card).usage.committed), [0, 20_000_000]);
-    assert_eq!(container.card(1).memory_used(), 20_000_000);
+    assert_eq!([0, 1].map(|card| container.totals(card).usage.committed), [0, 20 * MIB]);
+    assert_eq!(container.card(1).memory_used(), 20 * MIB);
 }
 
 #[test]
@@ -308,7 +443,7 @@ fn lowered_limit_keeps_memory_and_refuses_more() {
     crate::container::eventually("the new limit", refused);
     assert_eq!(tenant.answers("info"), "0 of 50");
     tenant.does("allocate b 1", OUT_OF_MEMORY);
-    container.holds_bytes(60_000_000);
+    container.holds(58);
     tenant.succeeds_in(&["free a", "allocate a 50000000"]);
     container.limit(&[Share::of_memory(200)]);
     crate::container::eventually("the new limit", || (tenant.answers("info") == "152 of 200").then_some(()));

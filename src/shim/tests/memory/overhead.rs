@@ -62,10 +62,10 @@ fn contexts_and_allocations_share_one_limit() {
         tenant.is_shown("70 of 200");
     }
     let mut held = 0;
-    while tenants[held % 2].answers(&format!("allocate {held} {}", 7 * MIB)) == "0" {
+    while tenants[held % 2].answers(&format!("allocate {held} {}", 10 * MIB)) == "0" {
         held += 1;
     }
-    assert_eq!((held, taken()), (10, 200 * MIB));
+    assert_eq!((held, taken()), (7, 200 * MIB));
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn overhead_above_the_share_leaves_zero() {
     tenant.succeeds_in(&["allocate a 1000", "default-pool p", "keep-all p", "allocate-async b 3000000"]);
     tenant.succeeds_in(&["free-async b"]);
     container.charge_overhead(500, &mut tenant, "0 of 100");
-    tenant.does("allocate c 1", OUT_OF_MEMORY);
+    tenant.does("allocate c 2000000", OUT_OF_MEMORY);
     // Of what a pool has, which is charged already.
     tenant.does("allocate-async b 4194304", SUCCESS);
     tenant.does("allocate-async c 4194304", OUT_OF_MEMORY);
     tenant.succeeds_in(&["free-async b", "free a"]);
-    container.charge_overhead(1, &mut tenant, "95 of 100");
+    container.charge_overhead(2, &mut tenant, "94 of 100");
 }
 
 #[test]

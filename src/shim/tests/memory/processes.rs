@@ -132,7 +132,7 @@ fn later_programs_see_the_remaining_memory() {
         tenant.succeeds_in(&["allocate a 30000000"]);
     }
     both.iter_mut().for_each(Tenant::kill);
-    assert_eq!(container.totals(0).usage.committed, 60_000_000, "nobody has looked yet");
+    assert_eq!(container.totals(0).usage.committed, 60 * MIB, "nobody has looked yet");
     assert_eq!(container.shell().answers("info"), "100 of 100");
 }
 
@@ -148,7 +148,7 @@ fn forked_child_is_charged_separately() {
     parent.says("0");
     parent.succeeds_in(&["start", "allocate a 1000"]);
     assert_eq!(container.usages(0).iter().filter(|(owner, _)| owner.pid == parent.id()).count(), 1);
-    parent.succeeds_in(&[&format!("allocate b {}", 20 * MIB - 1000)]);
+    parent.succeeds_in(&[&format!("allocate b {}", 18 * MIB)]);
     container.holds(20);
 }
 
@@ -161,10 +161,10 @@ fn forked_child_leaves_its_parents_slot_alone() {
     // The driver doesn't survive fork, and says so; its answer comes back.
     let answer = parent.heard().expect("an answer");
     assert_ne!(answer, "0");
-    container.holds_bytes(1000);
+    container.holds(2);
     let held: Vec<_> =
         container.usages(0).iter().map(|(owner, usage)| (owner.pid == parent.id(), usage.committed)).collect();
-    assert_eq!(held, [(true, 1000), (false, 0)], "the child has a place of its own");
+    assert_eq!(held, [(true, 2 * MIB), (false, 0)], "the child has a place of its own");
     parent.tell("");
     parent.says("0");
     parent.succeeds_in(&["free a"]);
@@ -175,13 +175,13 @@ fn forked_child_leaves_its_parents_slot_alone() {
 fn program_after_exec_holds_nothing() {
     let container = Container::of_memory(20);
     let mut tenant = container.shell();
-    tenant.succeeds_in(&["allocate a 1000"]);
+    tenant.succeeds_in(&["allocate a 3000000"]);
     let before = container.usages(0);
     tenant.tell("exec");
     eventually("the new image", || (container.usages(0)[0].0.nonce != before[0].0.nonce).then_some(()));
     tenant.succeeds_in(&["allocate b 30"]);
     let after = container.usages(0);
-    assert_eq!((before.len(), after.len(), after[0].1.committed), (1, 1, 30));
+    assert_eq!((before.len(), after.len(), after[0].1.committed), (1, 1, 2 * MIB));
     assert_eq!((before[0].0.pid, before[0].0.started), (after[0].0.pid, after[0].0.started));
 }
 
@@ -193,7 +193,7 @@ fn process_that_closes_its_descriptors_keeps_its_slot() {
     other.does(&format!("allocate b {}", 20 * MIB), OUT_OF_MEMORY);
     assert_eq!(container.usages(0).len(), 2);
     closing.succeeds_in(&["allocate c 2000000", "free a"]);
-    container.holds_bytes(2_000_000);
+    container.holds(2);
     closing.kill();
     other.succeeds_in(&[&format!("allocate b {}", 20 * MIB)]);
     container.holds(20);
@@ -215,7 +215,7 @@ fn reused_pid_is_another_process() {
     fs::write(container.path("region/books"), books).expect("room");
     let mut next = container.shell();
     next.succeeds_in(&["allocate b 20000000"]);
-    container.holds_bytes(20_000_000);
+    container.holds(20);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn processes_without_descriptors_are_not_reaped() {
     starved.succeeds_in(&["allocate b 1000", "exhaust"]);
     starved.does("allocate c 10000000", OUT_OF_MEMORY);
     starved.succeeds_in(&["allocate c 1000000", "free c"]);
-    container.holds_bytes(15_001_000);
+    container.holds(18);
 }
 
 #[test]

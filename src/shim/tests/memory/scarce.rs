@@ -34,7 +34,7 @@ fn unreadable_limits_keep_the_last_ones() {
         other.succeeds_in(&["free b"]);
     }
     starved.succeeds_in(&[&most, "free b"]);
-    container.holds_bytes(1000);
+    container.holds(2);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn untracked_allocation_stays_charged() {
     let container = Container::of_memory(20);
     let mut tenant = container.shell();
     tenant.succeeds_in(&["no-more-memory", "allocate a 1000", "free a"]);
-    assert_eq!((container.totals(0).usage.committed, container.card(0).memory_used()), (1000, 0));
+    assert_eq!((container.totals(0).usage.committed, container.card(0).memory_used()), (2 * MIB, 0));
     tenant.kill();
     container.shell().succeeds_in(&[&format!("allocate b {}", 20 * MIB)]);
 }
@@ -78,10 +78,10 @@ fn processes_without_proc_are_not_reaped() {
     }
     blind.does("allocate b 10000000", OUT_OF_MEMORY);
     blind.succeeds_in(&["allocate b 1000000"]);
-    container.holds_bytes(16_000_000);
+    container.holds(18);
     seen.kill();
     blind.succeeds_in(&["allocate c 10000000"]);
-    container.holds_bytes(11_000_000);
+    container.holds(12);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn process_started_without_proc_is_not_reaped() {
     other.does("allocate b 10000000", OUT_OF_MEMORY);
     blind.kill();
     other.succeeds_in(&["allocate b 10000000"]);
-    container.holds_bytes(10_000_000);
+    container.holds(10);
 }
 
 /// The memory that it looks at is gone: there is nothing else that the kernel could do.

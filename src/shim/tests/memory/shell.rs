@@ -161,6 +161,8 @@ impl Shell {
                 }
             }
             ["context", _] => cuda.cuCtxCreate_v2(to.cast(), 0, 0),
+            ["attach"] => cuda.cuCtxAttach(to.cast(), 0),
+            ["detach", name] => cuda.cuCtxDetach(handle(known(name))),
             ["end-context", name] => cuda.cuCtxDestroy_v2(handle(known(name))),
             ["green", _] => cuda.cuGreenCtxCreate(to.cast(), ptr::null_mut(), 0, 1),
             ["enter-green", name] => {
@@ -198,6 +200,10 @@ impl Shell {
             ["pool", _] => cuda.cuMemPoolCreate(to.cast(), &pool(CARD)),
             ["host-pool", _] => cuda.cuMemPoolCreate(to.cast(), &pool(HOST)),
             ["default-pool", _] => cuda.cuDeviceGetDefaultMemPool(to.cast(), 0),
+            ["host-default-pool", _] => {
+                let kind = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+                cuda.cuMemGetDefaultMemPool(to.cast(), &mut HOST.clone(), kind)
+            }
             ["keep-all", pool] => {
                 let (mut all, threshold) = (u64::MAX, CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
                 cuda.cuMemPoolSetAttribute(handle(known(pool)), threshold, (&raw mut all).cast())
@@ -250,6 +256,14 @@ impl Shell {
                 cuda.cuGraphAddMemAllocNode(node, handle(known(graph)), ptr::null(), 0, &raw mut given)
             }
             ["instantiate", _, graph] => cuda.cuGraphInstantiateWithFlags(to.cast(), handle(known(graph)), 1),
+            ["launch", graph, stream] => cuda.cuGraphLaunch(handle(known(graph)), handle(known(stream))),
+            ["upload", graph, stream] => cuda.cuGraphUpload(handle(known(graph)), handle(known(stream))),
+            ["spin", stream, flag] => {
+                cuda.launch_on_flag(cuda.function(c"spin_until"), (known(flag), 1), handle(known(stream)))
+            }
+            ["raise", stream, flag] => {
+                cuda.launch_on_flag(cuda.function(c"write_flag"), (known(flag), 1), handle(known(stream)))
+            }
             ["launch", graph] => cuda.cuGraphLaunch(handle(known(graph)), DEFAULT_STREAM),
             ["end-executable", graph] => cuda.cuGraphExecDestroy(handle(known(graph))),
             ["trim-graphs"] => cuda.cuDeviceGraphMemTrim(0),

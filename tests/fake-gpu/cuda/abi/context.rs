@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use super::{Entry, functions, write};
 use crate::codes::Code;
-use crate::driver::context::{current, stack};
+use crate::driver::context::{Context, current, stack};
 use crate::driver::{Driver, finish_all};
 
 /// `CUlimit`s and what they are at first: stack, printf buffer, heap, and so on.
@@ -50,6 +50,19 @@ pub(super) fn release(driver: &mut Driver, ordinal: c_int, all: bool) -> Result<
     }
 }
 
+fn destroy(driver: &mut Driver, context: usize) -> Result<(), Code> {
+    if driver.devices.iter().any(|device| device.primary.context == Some(context)) {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    driver.destroy_context(context)?;
+    stack(|stack| {
+        if stack.last() == Some(&context) {
+            stack.pop();
+        }
+    });
+    Ok(())
+}
+
 /// Waits for all work of a context, which is that of its card.
 fn synchronise(me: Entry, context: Option<usize>) -> Result<(), Code> {
     let mut driver = me.unsafe_driver()?;
@@ -77,18 +90,21 @@ functions! {
     [12050 cuCtxCreate_v4](context: *mut usize, _parameters: *mut c_void, flags: c_uint, device: c_int) = |me| {
         create(me, context, flags, device)
     };
-    [2000 cuCtxDestroy, 4000 cuCtxDestroy_v2](context: usize) = |me| {
+    [2000 cuCtxDestroy, 4000 cuCtxDestroy_v2](context: usize) = |me| destroy(&mut *me.unsafe_driver()?, context);
+    [2000 cuCtxAttach](context: *mut usize, _flags: c_uint) = |me| {
+        let mut driver = me.driver()?;
+        driver.contexts.get_mut(current()).map_err(|_none| Code::INVALID_CONTEXT)?.users += 1;
+        write::value(context, current())
+    };
+    [2000 cuCtxDetach](context: usize) = |me| {
         let mut driver = me.unsafe_driver()?;
-        if driver.devices.iter().any(|device| device.primary.context == Some(context)) {
-            return Err(Code::INVALID_CONTEXT);
-        }
-        driver.destroy_context(context)?;
-        stack(|stack| {
-            if stack.last() == Some(&context) {
-                stack.pop();
+        match driver.contexts.get_mut(context).map_err(|_unknown| Code::INVALID_CONTEXT)? {
+            Context { users: 0, .. } => destroy(&mut driver, context),
+            Context { users, .. } => {
+                *users -= 1;
+                Ok(())
             }
-        });
-        Ok(())
+        }
     };
     [7000 cuDevicePrimaryCtxRetain](context: *mut usize, device: c_int) = |me| {
         let retained = retain(&mut *me.driver()?, device)?;

@@ -32,7 +32,7 @@ fn launch(me: Entry, exec: usize, stream: usize) -> Result<(), Code> {
         return kinds.into_iter().try_for_each(|kind| state.capture(id, stream, kind).map(|_node| ()));
     }
     state = make_room(state, stream)?;
-    state.upload(exec)?;
+    state.upload(exec, stream)?;
     state.launch_allocations(exec)?;
     let moved = state.launch_moves(exec)?;
     state.launch_steps(exec, stream)?;
@@ -100,8 +100,8 @@ functions! {
     [10000 cuGraphExecDestroy](exec: usize) = |me| me.driver()?.destroy_exec(exec);
     [11010 cuGraphUpload, 11010 cuGraphUpload_ptsz](exec: usize, stream: usize) = |me| {
         let mut driver = me.driver()?;
-        driver.stream(stream, me.per_thread)?;
-        driver.upload(exec)
+        let stream = driver.stream(stream, me.per_thread)?;
+        driver.upload(exec, stream)
     };
     [10000 cuGraphLaunch, 10000 cuGraphLaunch_ptsz](exec: usize, stream: usize) = |me| launch(me, exec, stream);
     [10020 cuGraphExecUpdate](exec: usize, graph: usize, failed: *mut usize, result: *mut c_uint) = |me| {

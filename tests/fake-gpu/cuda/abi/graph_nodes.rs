@@ -297,6 +297,12 @@ functions! {
             _ => Err(Code::INVALID_VALUE),
         }
     };
+    [11040 cuGraphMemFreeNodeGetParams](node: usize, to: *mut u64) = |me| {
+        match me.driver()?.nodes.get(node)?.kind {
+            NodeKind::Free { address } => write::value(to, address),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    };
     [10000 cuGraphGetNodes](graph: usize, nodes: *mut usize, count: *mut usize) = |me| {
         write::all(nodes, count, &me.driver()?.graphs.get(graph)?.nodes)
     };

@@ -118,12 +118,14 @@ functions! {
         write::value(flags, 3)
     };
     [13000 cuMemGetDefaultMemPool](pool: *mut usize, location: *mut Location, _kind: c_uint) = |me| {
-        let location = write::read(location.cast_const())?;
-        write::value(pool, me.driver()?.device(location.id)?.default_pool)
+        let (mut driver, location) = (me.driver()?, write::read(location.cast_const())?);
+        let found = if location.kind == 1 { driver.device(location.id)?.default_pool } else { driver.host_pool() };
+        write::value(pool, found)
     };
     [13000 cuMemGetMemPool](pool: *mut usize, location: *mut Location, _kind: c_uint) = |me| {
-        let location = write::read(location.cast_const())?;
-        write::value(pool, me.driver()?.device(location.id)?.pool)
+        let (mut driver, location) = (me.driver()?, write::read(location.cast_const())?);
+        let found = if location.kind == 1 { driver.device(location.id)?.pool } else { driver.host_pool() };
+        write::value(pool, found)
     };
     [13000 cuMemSetMemPool](location: *mut Location, _kind: c_uint, pool: usize) = |me| {
         let mut driver = me.driver()?;

@@ -25,6 +25,8 @@ pub(crate) struct Context {
     /// The default stream, and that of per-thread callers, which all threads share.
     pub(crate) legacy: usize,
     pub(crate) per_thread: usize,
+    /// Who is attached to it beside its maker.
+    pub(crate) users: u32,
     /// `CUlimit` to value.
     pub(crate) limits: BTreeMap<u32, usize>,
 }
@@ -124,8 +126,15 @@ impl Driver {
         device.charge(device.card.context_bytes)?;
         let device = usize::try_from(ordinal).map_err(|_negative| Code::INVALID_DEVICE)?;
         let id = self.id();
-        let context =
-            self.contexts.add(Context { device, flags, id, legacy: 0, per_thread: 0, limits: BTreeMap::new() });
+        let context = self.contexts.add(Context {
+            device,
+            flags,
+            id,
+            legacy: 0,
+            per_thread: 0,
+            users: 0,
+            limits: BTreeMap::new(),
+        });
         let (legacy, per_thread) = (self.add_stream(context, device, 0, 0), self.add_stream(context, device, 1, 0));
         let made = self.contexts.get_mut(context)?;
         (made.legacy, made.per_thread) = (legacy, per_thread);
@@ -154,13 +163,7 @@ impl Driver {
 
     /// The same, but what was allocated in it is another's from now on.
     pub(crate) fn leave(&mut self, handle: usize, to: usize) -> Result<(), Code> {
-        let of_it = self.memory.blocks().filter(|(_, block)| block.context == handle);
-        let bases: Vec<u64> = of_it.map(|(base, _)| base).collect();
-        for base in bases {
-            if let Some(block) = self.memory.get_mut(base) {
-                block.context = to;
-            }
-        }
+        self.memory.leave(handle, to);
         let arrays = self.arrays.iter_mut().filter(|(_, array)| array.context == handle);
         arrays.for_each(|(_, array)| array.context = to);
         self.destroy_context(handle)

@@ -8,9 +8,6 @@ use super::memory::{Block, Kind};
 use super::work::{Flag, HostCall, Run, Task, Work, Write};
 use crate::codes::Code;
 
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
-const AUTO_FREE: u64 = 1;
-
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<usize>,
@@ -83,29 +80,8 @@ pub(crate) struct Exec {
     /// The graph's nodes as they were, children's instead of the children, each with its handle.
     pub(crate) steps: Vec<(usize, Node)>,
     pub(crate) flags: u64,
-    /// Bytes per card that it has reserved, once it was uploaded or launched.
-    reserved: Option<Vec<(usize, u64)>>,
     /// The card that keeps its nodes, and how many bytes those take.
     nodes: Option<(usize, u64)>,
-}
-
-/// A card's memory for graphs, in bytes.
-#[derive(Default)]
-pub(crate) struct GraphMemory {
-    /// What executable graphs need while they exist.
-    bound: u64,
-    pub(crate) reserved: u64,
-    pub(crate) reserved_high: u64,
-    pub(crate) used: u64,
-    pub(crate) used_high: u64,
-}
-
-// === impl GraphMemory ===
-
-impl GraphMemory {
-    pub(super) fn freed(&mut self, size: u64) {
-        self.used = self.used.saturating_sub(size);
-    }
 }
 
 // === impl Driver ===
@@ -174,7 +150,7 @@ impl Driver {
     pub(crate) fn instantiate(&mut self, graph: usize, flags: u64) -> Result<usize, Code> {
         let mut steps = Vec::new();
         self.flatten(graph, &[], &mut steps)?;
-        Ok(self.execs.add(Exec { steps, flags, reserved: None, nodes: None }))
+        Ok(self.execs.add(Exec { steps, flags, nodes: None }))
     }
 
     /// Puts the nodes of an executable graph on the current context's card.
@@ -213,80 +189,11 @@ impl Driver {
         Ok(last)
     }
 
-    /// Gives an executable graph its memory, if it hasn't it yet.
-    pub(crate) fn upload(&mut self, exec: usize) -> Result<(), Code> {
-        let granularity = self.machine.granularity.max(1);
-        let state = self.execs.get(exec)?;
-        if state.reserved.is_some() {
-            return Ok(());
-        }
-        let mut reserved: Vec<(usize, u64)> = Vec::new();
-        for device in 0..self.devices.len() {
-            let sizes = state.steps.iter().filter_map(|(_, node)| match node.kind {
-                NodeKind::Allocate { size, device: of, .. } if of == device => Some(size),
-                _ => None,
-            });
-            let sum = sizes.fold(0u64, u64::saturating_add).checked_next_multiple_of(granularity);
-            reserved.push((device, sum.ok_or(Code::OUT_OF_MEMORY)?));
-        }
-        for (device, bytes) in &reserved {
-            let device = &mut self.devices[*device];
-            // What graphs that are gone have left is taken first.
-            let wanted = (device.graph_memory.bound + bytes).max(device.graph_memory.reserved);
-            device.charge(wanted - device.graph_memory.reserved)?;
-            let memory = &mut device.graph_memory;
-            memory.bound += bytes;
-            (memory.reserved, memory.reserved_high) = (wanted, memory.reserved_high.max(wanted));
-        }
-        self.execs.get_mut(exec)?.reserved = Some(reserved);
-        Ok(())
-    }
-
     /// Ends an executable graph. Its memory stays reserved until it is trimmed.
     pub(crate) fn destroy_exec(&mut self, exec: usize) -> Result<(), Code> {
-        let Exec { reserved, nodes, .. } = self.execs.remove(exec)?;
-        for (device, bytes) in reserved.unwrap_or_default() {
-            self.devices[device].graph_memory.bound -= bytes;
-        }
+        let Exec { nodes, .. } = self.execs.remove(exec)?;
         if let Some((device, bytes)) = nodes {
             self.devices[device].release(bytes);
-        }
-        Ok(())
-    }
-
-    /// `cuDeviceGraphMemTrim`.
-    pub(crate) fn trim_graphs(&mut self, ordinal: i32) -> Result<(), Code> {
-        let granularity = self.machine.granularity.max(1);
-        let device = self.device_mut(ordinal)?;
-        let memory = &mut device.graph_memory;
-        let keep = memory.bound.max(memory.used.next_multiple_of(granularity)).min(memory.reserved);
-        let given = memory.reserved - keep;
-        memory.reserved = keep;
-        device.release(given);
-        Ok(())
-    }
-
-    /// What a launch of a graph does with memory.
-    pub(crate) fn launch_allocations(&mut self, exec: usize) -> Result<(), Code> {
-        let state = self.execs.get(exec)?;
-        let again = state.flags & AUTO_FREE != 0;
-        let kinds: Vec<NodeKind> = state.steps.iter().map(|(_, node)| node.kind.clone()).collect();
-        for kind in kinds {
-            match kind {
-                NodeKind::Allocate { address, size, device } => {
-                    let block = self.memory.get_mut(address).ok_or(Code::INVALID_VALUE)?;
-                    let was_live =
-                        std::mem::replace(&mut block.kind, Kind::Graph { live: true }) == Kind::Graph { live: true };
-                    if was_live && !again {
-                        return Err(Code::INVALID_VALUE);
-                    }
-                    let memory = &mut self.devices[device].graph_memory;
-                    memory.used += if was_live { 0 } else { size };
-                    memory.used_high = memory.used_high.max(memory.used);
-                }
-                NodeKind::Free { address } => self.free_block(address)?,
-                _ => {}
-            }
         }
         Ok(())
     }

@@ -2,6 +2,9 @@
 //!
 //! A device address lies in a range that the program can't touch. Its bytes are the same distance away from it for all of
 //! them, and cost nothing until they are written.
+//!
+//! A card is charged by pages (`Machine::rounding`): what is larger than half of one has pages of its own, and what is smaller
+//! shares one with others of its context.
 
 pub(crate) mod space;
 
@@ -23,6 +26,8 @@ pub(crate) const HOST: i32 = -1;
 pub(crate) struct Memory {
     pub(crate) space: Space,
     blocks: BTreeMap<u64, Block>,
+    /// The pages that small blocks share, by address.
+    slabs: BTreeMap<u64, Slab>,
     /// Where managed blocks belong: on a card, by its ordinal, or on the host ([`HOST`]).
     preferred: BTreeMap<u64, i32>,
     /// The blocks that other processes may open, by ID.
@@ -72,6 +77,13 @@ pub(crate) enum Kind {
     },
 }
 
+/// A page that small blocks share.
+struct Slab {
+    context: usize,
+    /// Bytes that no block has; together or not.
+    free: u64,
+}
+
 /// An array, a mipmapped array, or a level of one.
 pub(crate) struct Array {
     pub(crate) context: usize,
@@ -99,8 +111,8 @@ pub(crate) struct Shape {
 impl Memory {
     /// The memory of cards that have `total` bytes together.
     pub(crate) fn new(state: PathBuf, total: u64) -> io::Result<Self> {
-        let (blocks, preferred) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { space: Space::reserve(total)?, blocks, preferred, exported: BTreeSet::new(), state })
+        let (blocks, slabs, preferred) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Ok(Self { space: Space::reserve(total)?, blocks, slabs, preferred, exported: BTreeSet::new(), state })
     }
 
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, &Block)> {
@@ -146,6 +158,28 @@ impl Memory {
         let (base, block) = self.blocks.range(..=address).next_back()?;
         (address - base < block.size).then_some((*base, block))
     }
+
+    /// What was allocated in a context is another's from now on.
+    pub(crate) fn leave(&mut self, context: usize, to: usize) {
+        let blocks = self.blocks.values_mut().map(|block| &mut block.context);
+        let owners = blocks.chain(self.slabs.values_mut().map(|slab| &mut slab.context));
+        owners.filter(|owner| **owner == context).for_each(|owner| *owner = to);
+    }
+
+    /// An address for so many bytes in a page that small blocks of a context share.
+    fn room(&self, context: usize, size: u64, page: u64) -> Option<u64> {
+        let fitting = self.slabs.iter().filter(|(_, slab)| slab.context == context && slab.free >= size);
+        fitting.map(|(slab, _)| *slab).find_map(|slab| {
+            let end = slab + page;
+            let gap = self.blocks.range(slab..end).try_fold(slab, |at, (base, block)| {
+                if base - at >= size { Err(at) } else { Ok((base + block.size).next_multiple_of(ALIGNMENT)) }
+            });
+            match gap {
+                Ok(at) => Some(at).filter(|at| *at <= end && end - at >= size),
+                Err(at) => Some(at),
+            }
+        })
+    }
 }
 
 // === impl Block ===
@@ -159,23 +193,58 @@ impl Block {
 // === impl Driver ===
 
 impl Driver {
-    /// Allocates memory of a kind that is charged in full, for the current context.
+    /// Allocates memory for the current context. Of the kinds it is device memory that the card is charged for.
     pub(crate) fn allocate(&mut self, size: u64, kind: Kind) -> Result<u64, Code> {
         let context = super::context::current();
         let device = self.current()?.device;
         if size == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let charged = match kind {
-            Kind::Device => size.checked_next_multiple_of(self.machine.rounding.max(1)).ok_or(Code::OUT_OF_MEMORY)?,
-            _ => 0,
-        };
-        self.devices[device].charge(charged)?;
-        let placed = self.place(size, Block { size, charged, device, context, kind, id: 0 });
-        if placed.is_err() {
-            self.devices[device].release(charged);
+        let block = Block { size, charged: 0, device, context, kind, id: 0 };
+        if block.kind != Kind::Device {
+            return self.place(size, block);
         }
-        placed
+        let page = self.machine.rounding.max(1);
+        if size <= page / 2 {
+            return self.share_page(page, block);
+        }
+        let charged = size.checked_next_multiple_of(page).ok_or(Code::OUT_OF_MEMORY)?;
+        self.place_charged(charged, page, Block { charged, ..block })
+    }
+
+    /// Places a block beside others in a page.
+    fn share_page(&mut self, page: u64, block: Block) -> Result<u64, Code> {
+        let room = self.memory.room(block.context, block.size, page);
+        let base = if let Some(base) = room { base } else { self.add_slab(page, &block)? };
+        if let Some((_, slab)) = self.memory.slabs.range_mut(..=base).next_back() {
+            slab.free -= block.size;
+        }
+        let id = self.id();
+        self.memory.insert(base, Block { id, ..block });
+        Ok(base)
+    }
+
+    fn add_slab(&mut self, page: u64, of: &Block) -> Result<u64, Code> {
+        self.devices[of.device].charge(page)?;
+        let Some(slab) = self.memory.space.take(page, page) else {
+            self.devices[of.device].release(page);
+            return Err(Code::OUT_OF_MEMORY);
+        };
+        self.memory.slabs.insert(slab, Slab { context: of.context, free: page });
+        Ok(slab)
+    }
+
+    /// Charges the card, and places a block at a multiple of so much.
+    fn place_charged(&mut self, charged: u64, alignment: u64, block: Block) -> Result<u64, Code> {
+        let device = block.device;
+        self.devices[device].charge(charged)?;
+        let Some(base) = self.memory.space.take(charged.max(block.size), alignment.max(ALIGNMENT)) else {
+            self.devices[device].release(charged);
+            return Err(Code::OUT_OF_MEMORY);
+        };
+        let id = self.id();
+        self.memory.insert(base, Block { id, ..block });
+        Ok(base)
     }
 
     /// Finds an address for a block.
@@ -210,13 +279,30 @@ impl Driver {
         } else {
             self.devices[block.device].release(block.charged);
         }
-        if !matches!(block.kind, Kind::Host { .. }) {
-            self.memory.space.give(base, block.size, block.kind == Kind::Managed);
+        if !matches!(block.kind, Kind::Host { .. }) && !self.leave_slab(base, &block) {
+            let is_managed = block.kind == Kind::Managed;
+            let size = if is_managed { block.size } else { block.size.max(block.charged) };
+            self.memory.space.give(base, size, is_managed);
         }
         if self.memory.exported.remove(&block.id) {
             fs::remove_file(self.export_path(block.id)).map_err(|_io| Code::OPERATING_SYSTEM)?;
         }
         Ok(())
+    }
+
+    /// A block has left the page that it shared, if it did; the last gives it back.
+    fn leave_slab(&mut self, base: u64, block: &Block) -> bool {
+        let page = self.machine.rounding.max(1);
+        let slab = self.memory.slabs.range_mut(..=base).next_back().filter(|(slab, _)| base - **slab < page);
+        let Some((at, slab)) = slab else { return false };
+        slab.free += block.size;
+        let (at, is_empty) = (*at, slab.free == page);
+        if is_empty {
+            self.memory.slabs.remove(&at);
+            self.devices[block.device].release(page);
+            self.memory.space.give(at, page, false);
+        }
+        true
     }
 
     /// Moves managed bytes to a card, as far as it has room, or away from it.
@@ -278,8 +364,13 @@ impl Driver {
     /// Makes an array of so many levels, for the current context.
     pub(crate) fn create_array(&mut self, shape: Shape, levels: u32) -> Result<usize, Code> {
         let size = shape.size(levels).ok_or(Code::INVALID_VALUE)?;
-        let address = self.allocate(size, Kind::Device)?;
         let (context, device) = (super::context::current(), self.current()?.device);
+        // Small arrays share pages as other memory does, but with one another; they are charged by their blocks.
+        let page = self.machine.rounding.max(1);
+        let charged = if size > page / 2 { size.checked_next_multiple_of(page) } else { Some(size) };
+        let charged = charged.ok_or(Code::OUT_OF_MEMORY)?;
+        let block = Block { size, charged, device, context, kind: Kind::Device, id: 0 };
+        let address = self.place_charged(charged, ALIGNMENT, block)?;
         Ok(self.arrays.add(Array { context, device, shape, levels, address, level_of: None }))
     }
 

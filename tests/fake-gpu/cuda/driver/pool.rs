@@ -9,6 +9,8 @@ pub(crate) struct Pool {
     pub(crate) device: usize,
     /// Host memory costs the card nothing.
     pub(crate) on_host: bool,
+    /// Whether it is the default one of the host.
+    pub(crate) is_hosts_own: bool,
     pub(crate) reserved: u64,
     pub(crate) reserved_high: u64,
     pub(crate) used: u64,
@@ -28,13 +30,30 @@ impl Pool {
         let counters = (0, 0, 0, 0);
         let (reserved, reserved_high, used, used_high) = counters;
         let (threshold, most, reuse) = (0, 0, [1; 3]);
-        Self { device, on_host: false, reserved, reserved_high, used, used_high, threshold, most, reuse }
+        Self {
+            device,
+            on_host: false,
+            is_hosts_own: false,
+            reserved,
+            reserved_high,
+            used,
+            used_high,
+            threshold,
+            most,
+            reuse,
+        }
     }
 }
 
 // === impl Driver ===
 
 impl Driver {
+    /// The default pool of host memory.
+    pub(crate) fn host_pool(&mut self) -> usize {
+        let known = self.pools.iter().find(|(_, pool)| pool.is_hosts_own).map(|(handle, _)| handle);
+        known.unwrap_or_else(|| self.pools.add(Pool { on_host: true, is_hosts_own: true, ..Pool::new(0) }))
+    }
+
     /// Allocates from a pool.
     pub(crate) fn allocate_from(&mut self, pool: usize, size: u64) -> Result<u64, Code> {
         if size == 0 {

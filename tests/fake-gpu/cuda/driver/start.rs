@@ -12,7 +12,7 @@ use std::{env, fs};
 use fake_card::{Card, Member, own_path};
 
 use super::engine::Engine;
-use super::graph::GraphMemory;
+use super::graph_memory::GraphMemory;
 use super::memory::Memory;
 use super::pool::Pool;
 use super::service::{Client, OnCard};

@@ -9,6 +9,7 @@ use driver_api::sys::CUstreamCaptureMode::{
     self, CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED as RELAXED,
     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as THREAD_LOCAL,
 };
+use driver_api::sys::{CUgraphExec, CUstream};
 use driver_api::{
     CAPTURED_EVENT, Cuda, DEFAULT_STREAM, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED, STREAM_CAPTURE_UNJOINED,
     STREAM_CAPTURE_UNSUPPORTED, SUCCESS,
@@ -165,10 +166,52 @@ fn graph_memory_is_held_from_launch_until_trim() {
             (GIB - 4 * MIB, 0, 3 * MIB, 4 * MIB)
         );
     }
-    assert_eq!(cuda.cuDeviceGraphMemTrim(0), SUCCESS);
-    assert_eq!(attribute(reserved), 4 * MIB, "the graph could be launched again");
+    assert_eq!((cuda.cuStreamSynchronize(stream), cuda.cuDeviceGraphMemTrim(0)), (SUCCESS, SUCCESS));
+    assert_eq!((attribute(reserved), cuda.info().0), (0, GIB), "nothing is in use");
+    assert_eq!((cuda.cuGraphLaunch(exec, stream), cuda.cuStreamSynchronize(stream)), (SUCCESS, SUCCESS));
     assert_eq!(cuda.cuGraphExecDestroy(exec), SUCCESS);
     assert_eq!(attribute(reserved), 4 * MIB);
     assert_eq!(cuda.cuDeviceGraphMemTrim(0), SUCCESS);
     assert_eq!((attribute(reserved), cuda.info().0), (0, GIB));
+}
+
+/// What the card has reserved for graphs, in MiB.
+fn reserved(cuda: &Cuda) -> u64 {
+    let number = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+    cuda.get::<u64>(|cuda, to| cuda.cuDeviceGetGraphMemAttribute(0, number, to.cast())) / MIB
+}
+
+/// A graph that allocates and frees so many MiB, one after the other.
+fn in_turns(cuda: &Cuda, stream: CUstream, sizes: &[u64]) -> CUgraphExec {
+    cuda.captured(stream, || {
+        for size in sizes {
+            let address = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, (size * MIB) as usize, stream));
+            assert_eq!(cuda.cuMemFreeAsync(address, stream), SUCCESS);
+        }
+    })
+}
+
+#[test]
+fn graphs_that_do_not_run_at_once_share_their_memory() {
+    let cuda = Site::small().program();
+    let (stream, other) = (cuda.stream(), cuda.stream());
+    let (small, large) = (in_turns(&cuda, stream, &[4, 6, 2]), in_turns(&cuda, stream, &[20]));
+    assert_eq!((cuda.cuGraphUpload(small, stream), reserved(&cuda)), (SUCCESS, 6));
+    assert_eq!((cuda.cuGraphLaunch(large, stream), reserved(&cuda)), (SUCCESS, 20));
+    assert_eq!((cuda.cuGraphLaunch(small, stream), reserved(&cuda)), (SUCCESS, 20));
+    assert_eq!((cuda.cuGraphLaunch(small, other), reserved(&cuda)), (SUCCESS, 26));
+}
+
+#[test]
+fn graph_memory_that_nobody_has_freed_is_not_shared() {
+    let cuda = Site::small().program();
+    let stream = cuda.stream();
+    let mut kept = 0;
+    let keeping = cuda.captured(stream, || kept = cuda.get(|cuda, to| cuda.cuMemAllocAsync(to, 4 << 20, stream)));
+    let other = in_turns(&cuda, stream, &[6]);
+    assert_eq!((cuda.cuGraphLaunch(keeping, stream), reserved(&cuda)), (SUCCESS, 4));
+    assert_eq!((cuda.cuGraphLaunch(other, stream), reserved(&cuda)), (SUCCESS, 10));
+    assert_eq!((cuda.cuStreamSynchronize(stream), cuda.cuDeviceGraphMemTrim(0)), (SUCCESS, SUCCESS));
+    assert_eq!((reserved(&cuda), cuda.cuMemFree_v2(kept), cuda.cuDeviceGraphMemTrim(0)), (4, SUCCESS, SUCCESS));
+    assert_eq!((reserved(&cuda), cuda.info().0), (0, GIB));
 }

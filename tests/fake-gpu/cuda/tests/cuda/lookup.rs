@@ -90,7 +90,7 @@ fn an_older_driver_lacks_functions_and_a_newer_one_has_more() {
     let newer = unsafe { mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut u64, usize) -> Code>(newer) };
     let before = cuda.info().0;
     // SAFETY: the place is valid for writes.
-    let address = cuda.get(|_, to| unsafe { newer(to, 1000) });
-    assert_eq!(cuda.info().0, before - 1000);
+    let address = cuda.get(|_, to| unsafe { newer(to, 2 << 20) });
+    assert_eq!(cuda.info().0, before - (2 << 20));
     assert_eq!(cuda.cuMemFree_v2(address), SUCCESS);
 }

@@ -1,4 +1,4 @@
-//! Memory, to the byte.
+//! Memory: what is charged, for how long, and what is in it.
 
 use std::ptr;
 
@@ -17,23 +17,36 @@ use fake_cuda::Machine;
 use crate::program::{GIB, MIB, Site, eventually};
 
 #[test]
-fn memory_is_charged_to_the_byte_and_a_full_card_is_full() {
+fn memory_is_charged_by_pages_and_a_full_card_is_full() {
     let cuda = Site::small().program();
     assert_eq!(cuda.info(), (GIB, GIB));
-    let one = cuda.allocate(1);
-    let odd = cuda.allocate(12_345);
-    assert_eq!(cuda.info().0, GIB - 12_346);
+    let (one, odd) = (cuda.allocate(1), cuda.allocate(12_345));
+    assert_eq!((odd - one, cuda.info().0), (512, GIB - 2 * MIB), "small ones share a page");
+    let large = cuda.allocate(MIB + 1);
+    assert_eq!(cuda.info().0, GIB - 4 * MIB, "larger ones have their own");
     let mut address = 0;
-    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, (GIB - 12_345) as usize), OUT_OF_MEMORY);
-    let rest = cuda.allocate(GIB - 12_346);
+    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, (GIB - 4 * MIB + 1) as usize), OUT_OF_MEMORY);
+    let rest = cuda.allocate(GIB - 4 * MIB);
     assert_eq!(cuda.info().0, 0);
-    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, 1), OUT_OF_MEMORY);
-    for freed in [one, odd, rest] {
+    let shared = cuda.allocate(MIB);
+    assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, MIB as usize), OUT_OF_MEMORY, "the page has no room for it");
+    assert_eq!((cuda.cuMemFree_v2(one), cuda.cuMemFree_v2(shared), cuda.info().0), (SUCCESS, SUCCESS, 0));
+    for freed in [odd, large, rest] {
         assert_eq!(cuda.cuMemFree_v2(freed), SUCCESS);
     }
     assert_eq!(cuda.info().0, GIB);
     assert_eq!(cuda.cuMemFree_v2(odd), INVALID_VALUE, "freed twice");
     assert_eq!(cuda.cuMemAlloc_v2(&raw mut address, 0), INVALID_VALUE);
+}
+
+#[test]
+fn contexts_share_no_page() {
+    let cuda = Site::small().program();
+    cuda.allocate(1);
+    let context = cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
+    cuda.allocate(1);
+    assert_eq!(cuda.info().0, GIB - 4 * MIB);
+    assert_eq!((cuda.cuCtxDestroy_v2(context), cuda.info().0), (SUCCESS, GIB - 2 * MIB));
 }
 
 #[test]
@@ -43,8 +56,8 @@ fn contexts_cost_and_take_their_memory_with_them() {
     let cuda = Site::new(&machine).program();
     assert_eq!(cuda.info().0, GIB - 100 * MIB, "the primary context");
     let context = cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
-    cuda.allocate(MIB);
-    assert_eq!(cuda.info().0, GIB - 201 * MIB);
+    cuda.allocate(2 * MIB);
+    assert_eq!(cuda.info().0, GIB - 202 * MIB);
     assert_eq!(cuda.cuCtxDestroy_v2(context), SUCCESS);
     assert_eq!(cuda.info().0, GIB - 100 * MIB);
     assert_eq!(cuda.cuDevicePrimaryCtxRelease_v2(0), SUCCESS);

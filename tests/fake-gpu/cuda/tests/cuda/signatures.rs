@@ -58,7 +58,7 @@ fn functions_take_what_the_drivers_take() {
         cuFuncGetName cuFuncIsLoaded cuFuncSetCacheConfig cuFuncSetSharedMemConfig cuFuncSetSharedSize cuGetErrorName 
         cuGetErrorString cuGetExportTable cuGraphChildGraphNodeGetGraph cuGraphClone cuGraphCreate cuGraphExecGetFlags 
         cuGraphKernelNodeGetParams_v2 cuGraphKernelNodeSetParams_v2 cuGraphLaunch cuGraphMemAllocNodeGetParams 
-        cuGraphNodeGetType cuGraphUpload cuImportExternalMemory cuIpcGetEventHandle cuIpcGetMemHandle cuIpcOpenEventHandle 
+        cuGraphMemFreeNodeGetParams cuGraphNodeGetType cuGraphUpload cuImportExternalMemory cuIpcGetEventHandle cuIpcGetMemHandle cuIpcOpenEventHandle 
         cuKernelGetFunction cuKernelGetName cuLibraryGetModule cuMemAddressFree cuMemAllocHost_v2 cuMemAlloc_v2 
         cuMemFreeAsync cuMemGetAllocationPropertiesFromHandle cuMemGetInfo_v2 cuMemHostGetFlags cuMemPoolCreate 
         cuMemPoolExportPointer cuMemPoolTrimTo cuMemRetainAllocationHandle cuMemUnmap cuMemcpy2DAsync_v2 cuMemcpy3DAsync_v2 
