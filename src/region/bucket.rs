@@ -39,8 +39,7 @@ pub enum Gate {
     /// Launch.
     Open,
     /// Launch this one, and ask again: it is longer than a batch, so there is nothing to gather, nothing is in flight, and
-    /// there is time left. Shorter ones gather even then: work that is dripped to the card one kernel at a time ends within
-    /// one turn of the card, and virtual time would count it as if it had been shared.
+    /// there is time left. Shorter ones gather even then: a card that is given one kernel at a time is idle in between.
     Single,
     /// Wait.
     Shut,
@@ -51,8 +50,6 @@ pub enum Gate {
 pub struct Estimate {
     /// 0: nothing was measured.
     ns: u64,
-    /// Something took about as long as was estimated.
-    is_confirmed: bool,
 }
 
 // === impl Share ===
@@ -164,22 +161,20 @@ impl Card {
 
 impl Estimate {
     /// Before anything was measured. It may take a thousandth of a millisecond or minutes.
-    pub const UNKNOWN: Self = Self { ns: 0, is_confirmed: false };
+    pub const UNKNOWN: Self = Self { ns: 0 };
     /// What it counts as meanwhile.
     const GUESS_NS: u64 = 1_000_000;
     /// Nothing is estimated to take longer, 13 days; it keeps the sums small.
     const MOST_NS: u64 = 1 << 50;
-    const CONFIRMED: u64 = 1 << 63;
 
     /// The estimate that was [kept](Estimate::kept) as a number, or so many nanoseconds.
     pub const fn of(kept: u64) -> Self {
-        let ns = kept & !Self::CONFIRMED;
-        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns }, is_confirmed: kept & Self::CONFIRMED != 0 }
+        Self { ns: if kept > Self::MOST_NS { Self::MOST_NS } else { kept } }
     }
 
     /// The estimate as a number; 0 if nothing was measured.
     pub const fn kept(self) -> u64 {
-        if self.is_confirmed { self.ns | Self::CONFIRMED } else { self.ns }
+        self.ns
     }
 
     /// Whether nothing was measured.
@@ -195,24 +190,15 @@ impl Estimate {
     /// What so many of them take.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
-        let ns = self.ns.saturating_mul(count);
-        Self { ns: if ns > Self::MOST_NS { Self::MOST_NS } else { ns }, ..self }
+        Self::of(self.ns.saturating_mul(count))
     }
 
-    /// Whether all that was measured took less than half of what was estimated: what is in flight is done sooner than it says.
-    pub const fn is_overestimate(self) -> bool {
-        !self.is_unknown() && !self.is_confirmed
-    }
-
-    /// Takes into account that `launches` took `busy_ns` together: to three tenths, and to a half as long as it is
-    /// [rough](Estimate::is_overestimate). Work that turns out to take longer than was guessed is believed at once: what follows it
-    /// may be as long, and much of that must not be let through.
+    /// Takes into account, to three tenths, that `launches` took `busy_ns` together. Work that turns out to take longer than was
+    /// guessed is believed at once: what follows it may be as long, and much of that must not be let through.
     pub fn observe(&mut self, busy_ns: u64, launches: u64) {
         let Some(each) = busy_ns.checked_div(launches) else { return };
         let each = each.min(Self::MOST_NS);
-        let before = self.ns();
-        self.is_confirmed |= each >= before / 2;
-        let mean = if self.is_confirmed { (7 * before + 3 * each) / 10 } else { u64::midpoint(before, each) };
+        let mean = (7 * self.ns() + 3 * each) / 10;
         self.ns = if self.is_unknown() { mean.max(each) } else { mean.max(1) };
     }
 }

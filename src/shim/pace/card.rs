@@ -266,7 +266,7 @@ impl Card {
                 0 => u64::MAX,
                 remaining_ns => remaining_ns.max(expected_ns).max(MIN_POLL_NS),
             };
-            let pause = pause.min(if estimate.is_overestimate() { MIN_POLL_NS.max(waited / 2) } else { done_ns });
+            let pause = pause.min(done_ns);
             // What the gate waits for then is on other cards too.
             let pause = if region.is_coupled(now) { pause.min(COUPLED_SLEEP_NS) } else { pause };
             monitor::waiter_until(now.saturating_add(pause.min(REAP_AFTER_NS)));
