@@ -1,4 +1,4 @@
-//! Writes the clock pages, which tell the containers that share a GPU how many of them are busy.
+//! Writes the clock pages, which tell the containers that share a GPU which of them have work, and how much.
 //!
 //! A container is busy on a card as long as its region says that work is in flight there. That is looked at often where there
 //! is something to tell apart, and never so rarely that a page goes stale: `divvy_region` believes one for 100 ms.

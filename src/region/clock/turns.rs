@@ -20,8 +20,8 @@ mod tests;
 pub struct Turns {
     /// From when to when the process had work, short breaks aside and as far as it has looked; and the same of the time before.
     busy_ns: [(u64, u64); 2],
-    /// The process's last weight while it had work.
-    own_weight: u32,
+    /// The process's weight at the last two samples while it had work: the page may know the one or the other.
+    own: [u32; 2],
     /// The others' weight at the last sample, and at the one before.
     others: [u32; 2],
     /// What the time since the card came to the process's work would cost on average, and what it has cost.
@@ -43,7 +43,7 @@ pub struct Weights {
 impl Turns {
     /// Without a past.
     pub const fn new() -> Self {
-        Self { busy_ns: [(0, 0); 2], own_weight: 0, others: [0; 2], mean_ns: 0, charged_ns: 0 }
+        Self { busy_ns: [(0, 0); 2], own: [0; 2], others: [0; 2], mean_ns: 0, charged_ns: 0 }
     }
 
     /// The process begins to have work.
@@ -66,7 +66,7 @@ impl Turns {
     /// process has work. What no page says isn't there.
     pub fn sample(&mut self, now_ns: u64, reading: Option<&Reading>, weights: Weights) {
         if weights.own > 0 {
-            (self.own_weight, self.busy_ns[0].1) = (weights.own, now_ns);
+            (self.own, self.busy_ns[0].1) = ([weights.own, self.own[0]], now_ns);
         }
         let in_container = weights.container.saturating_sub(weights.own);
         let on_card = reading.filter(|reading| !reading.is_stale(now_ns)).and_then(|Reading { heartbeat_ns, busy }| {
@@ -75,15 +75,16 @@ impl Turns {
             match (is_counted, busy.tenants) {
                 (false, _) => Some(busy.weight),
                 (true, 0 | 1) => None,
-                (true, _) => Some(busy.weight.saturating_sub(self.own_weight)),
+                (true, _) => Some(busy.weight.saturating_sub(self.own[0].max(self.own[1]))),
             }
         });
         self.others = [on_card.unwrap_or_default().max(in_container), self.others[0]];
     }
 
-    /// The others' weight now.
-    pub fn others(&self) -> u32 {
-        self.others[0]
+    /// How long work that is estimated to take so long takes beside the others.
+    pub fn stretched_ns(&self, in_flight_ns: u64) -> u64 {
+        let full = u64::from(FULL_WEIGHT);
+        part(in_flight_ns, full + u64::from(self.others[0]), full)
     }
 
     /// Charges so much time, up to about now, in which the process had work that the card had come to; what it costs, at most

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use divvy_region::accounts::OtherProcesses;
-use divvy_region::clock::{DriverMemory, FULL_WEIGHT, Reading, Turns};
+use divvy_region::clock::{DriverMemory, Reading, TIME_SLICE_NS, Turns, Weights};
 use divvy_region::layout::{self, CARDS};
 use divvy_region::{Account, Estimate, Gate, Region, Share};
 
@@ -93,11 +93,6 @@ fn gate(bucket: &layout::Card, before: Gate, estimate: Estimate, in_flight_ns: u
     }
     let most = if before == Gate::Shut { MAX_BORROWED_NS / 2 } else { MAX_BORROWED_NS };
     if in_flight_ns < most { Gate::Open } else { Gate::Shut }
-}
-
-/// `of` parts of `all` that a time has.
-fn part(time_ns: u64, of: u64, all: u64) -> u64 {
-    (u128::from(time_ns) * u128::from(of)).checked_div(all.into()).map_or(0, |part| part as u64)
 }
 
 /// The time until refills alone open the gate, ns. Work in flight may be cheaper than estimated, or be done: then the thread
@@ -317,17 +312,18 @@ impl Card {
 
     /// How long from now what this process has in flight should take, with others served in turns.
     pub(super) fn remaining_ns(&self, process: &'static Process, position: usize) -> u64 {
-        let others = u64::from(self.meter.lock().turns.others());
         let in_flight_ns = process.account(position).map_or(0, |account| account.in_flight_ns());
-        part(in_flight_ns, u64::from(FULL_WEIGHT) + others, FULL_WEIGHT.into())
+        self.meter.lock().turns.stretched_ns(in_flight_ns)
     }
 
-    /// Notes that work begins in a stream that had none.
+    /// Notes that a launch begins in a stream that has no work.
     pub(super) fn begin(&self, process: &'static Process, position: usize, now_ns: u64) {
         let Some(account) = process.account(position) else { return };
-        let reading = self.allotment(process, position, now_ns).reading;
-        if account.in_flight_ns() == 0 {
-            self.meter.lock().turns.begin(now_ns, reading.as_ref(), account.weights());
+        if self.busy_streams.load(Ordering::Relaxed) == 0 {
+            let Weights { own, container } = account.weights();
+            let others = Weights { own: 0, container: container.saturating_sub(own) };
+            let reading = self.allotment(process, position, now_ns).reading;
+            self.meter.lock().turns.begin(now_ns, reading.as_ref(), others);
         }
     }
 
@@ -352,7 +348,11 @@ impl Card {
 
     /// Notes that one more stream has work, or one less.
     pub(super) fn stream_changed(&self, is_busy: bool) {
-        self.busy_streams.fetch_add(if is_busy { 1 } else { u32::MAX }, Ordering::Relaxed);
+        if is_busy {
+            self.busy_streams.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.busy_streams.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Charges a time in which a stream was busy, as far as no other stream was charged for it. Gaps within it aren't charged
@@ -370,6 +370,7 @@ impl Card {
         };
         let now_ns = time::now();
         let allotment = self.allotment(process, position, now_ns);
+        let weights = account.weights();
         let cost_ns = {
             let mut meter = self.meter.lock();
             let mut time_ns = 0;
@@ -377,7 +378,7 @@ impl Card {
             if batch.launches() > 1 && self.busy_streams.load(Ordering::Relaxed) <= 1 {
                 time_ns -= duty.idle_ns(to.min(batch.last_ns()).saturating_sub(from).min(time_ns));
             }
-            meter.turns.sample(now_ns, allotment.reading.as_ref(), account.weights());
+            meter.turns.sample(now_ns, allotment.reading.as_ref(), weights);
             meter.turns.charge(time_ns)
         };
         bucket.refill(now_ns, allotment.share);
@@ -387,6 +388,8 @@ impl Card {
         }
         batch.charge(account, cost_ns);
         if batch.has_overrun() {
+            // What has taken long takes longer, for all who are served in turns with it.
+            batch.expect(account, TIME_SLICE_NS / 2);
             process.region().overran(position, now_ns);
         }
     }

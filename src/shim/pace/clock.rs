@@ -1,4 +1,4 @@
-//! Rate at which time on a card is charged.
+//! The daemon's clock page of a card.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

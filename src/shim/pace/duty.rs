@@ -2,8 +2,8 @@
 //!
 //! A program whose processor can't launch as fast as the card works leaves gaps between kernels. Those that a marker is
 //! behind are known; a marker behind each launch would cost more than the gaps. So of two launches that follow one another
-//! both are marked now and then, at moments that no program can foresee, and what lies between two other markers is taken
-//! to have as many gaps.
+//! both are marked now and then, and what lies between two other markers is taken to have as many gaps. Which launches those
+//! are is as good as drawn: only who traces the library's own calls sees it, and only once the first of the two is marked.
 
 /// Weight of all earlier samples beside the next one, in eighths.
 const KEPT: u64 = 7;

@@ -1,18 +1,19 @@
-//! The hooks of memsets, and of large copies within a card: they keep it as busy as kernels do.
+//! The hooks of large memsets, and of large copies between device memory: they keep a card as busy as kernels do.
 //!
-//! What moves between a card and the host, or to another card, has engines of its own. Rows of pitched memory, of arrays, and
+//! What moves between a card and the host has engines of its own. Smaller ones, rows of pitched memory and of arrays, and
 //! batches of copies aren't held back; in a stream with other work their time is charged with that.
 
 use core::ffi::c_uint;
 use core::ptr;
 
+use super::is_unrestricted;
 use super::launch::paced;
 use super::work::Work;
 use crate::cuda::{CUdeviceptr, CUresult, CUstream, MEMORY_TYPE_DEVICE, POINTER_MEMORY_TYPE, SUCCESS};
 use crate::driver::cuda::cuPointerGetAttribute;
 
-/// Bytes of the least copy that is held back: smaller ones take less time than it takes to ask.
-const LARGE: usize = 1 << 20;
+/// Bytes of the least memset or copy that is held back: a smaller one takes about as long as a launch, whatever its size.
+const LARGE: u64 = 1 << 20;
 
 /// `cuMemsetD8`, `D16` and `D32`.
 ///
@@ -25,7 +26,7 @@ pub(crate) unsafe fn fill<V: Copy, const IS_PER_THREAD: bool>(
     count: usize,
 ) -> CUresult {
     // SAFETY: the caller's arguments as they came.
-    paced(ptr::null_mut(), IS_PER_THREAD, filled::<V>(count, 1), || unsafe { real(to, value, count) })
+    filled::<V>(ptr::null_mut(), IS_PER_THREAD, (count, 1), || unsafe { real(to, value, count) })
 }
 
 /// `cuMemsetD8Async`, `D16Async` and `D32Async`.
@@ -40,7 +41,7 @@ pub(crate) unsafe fn fill_async<V: Copy, const IS_PER_THREAD: bool>(
     stream: CUstream,
 ) -> CUresult {
     // SAFETY: the caller's arguments as they came.
-    paced(stream, IS_PER_THREAD, filled::<V>(count, 1), || unsafe { real(to, value, count, stream) })
+    filled::<V>(stream, IS_PER_THREAD, (count, 1), || unsafe { real(to, value, count, stream) })
 }
 
 /// `cuMemsetD2D8`, `D2D16` and `D2D32`.
@@ -55,9 +56,9 @@ pub(crate) unsafe fn fill_rows<V: Copy, const IS_PER_THREAD: bool>(
     width: usize,
     height: usize,
 ) -> CUresult {
-    let work = filled::<V>(width, height);
     // SAFETY: the caller's arguments as they came.
-    paced(ptr::null_mut(), IS_PER_THREAD, work, || unsafe { real(to, pitch, value, width, height) })
+    let ask = || unsafe { real(to, pitch, value, width, height) };
+    filled::<V>(ptr::null_mut(), IS_PER_THREAD, (width, height), ask)
 }
 
 /// `cuMemsetD2D8Async`, `D2D16Async` and `D2D32Async`.
@@ -73,12 +74,12 @@ pub(crate) unsafe fn fill_rows_async<V: Copy, const IS_PER_THREAD: bool>(
     height: usize,
     stream: CUstream,
 ) -> CUresult {
-    let work = filled::<V>(width, height);
     // SAFETY: the caller's arguments as they came.
-    paced(stream, IS_PER_THREAD, work, || unsafe { real(to, pitch, value, width, height, stream) })
+    let ask = || unsafe { real(to, pitch, value, width, height, stream) };
+    filled::<V>(stream, IS_PER_THREAD, (width, height), ask)
 }
 
-/// `cuMemcpy`, and `cuMemcpyDtoD`, which needn't be asked where it copies.
+/// `cuMemcpy`, and `cuMemcpyDtoD`, whose ends needn't be asked about.
 ///
 /// # Safety
 /// As the driver's.
@@ -90,10 +91,7 @@ pub(crate) unsafe fn copy<const IS_WITHIN: bool, const IS_PER_THREAD: bool>(
 ) -> CUresult {
     // SAFETY: the caller's arguments as they came.
     let ask = || unsafe { real(to, from, bytes) };
-    if bytes < LARGE || !(IS_WITHIN || is_on_card(to) && is_on_card(from)) {
-        return ask();
-    }
-    paced(ptr::null_mut(), IS_PER_THREAD, copied(bytes), ask)
+    copied(ptr::null_mut(), IS_PER_THREAD, bytes, || IS_WITHIN || is_on_card(to) && is_on_card(from), ask)
 }
 
 /// `cuMemcpyAsync`, and `cuMemcpyDtoDAsync` in the same way.
@@ -109,25 +107,38 @@ pub(crate) unsafe fn copy_async<const IS_WITHIN: bool, const IS_PER_THREAD: bool
 ) -> CUresult {
     // SAFETY: the caller's arguments as they came.
     let ask = || unsafe { real(to, from, bytes, stream) };
-    if bytes < LARGE || !(IS_WITHIN || is_on_card(to) && is_on_card(from)) {
-        return ask();
-    }
-    paced(stream, IS_PER_THREAD, copied(bytes), ask)
+    copied(stream, IS_PER_THREAD, bytes, || IS_WITHIN || is_on_card(to) && is_on_card(from), ask)
 }
 
-/// Both ends are on the card by the function's name.
+/// Both ends are device memory by the function's name.
 pub(crate) const WITHIN: bool = true;
-/// They may be anywhere.
+/// They may be anything.
 pub(crate) const ANYWHERE: bool = false;
 
-/// Bytes of as many rows are written.
-fn filled<V>(width: usize, height: usize) -> Work {
-    Work::moved((width as u64).saturating_mul(height as u64).saturating_mul(size_of::<V>() as u64))
+/// As many rows of as many values are written.
+fn filled<V>(
+    stream: CUstream,
+    is_per_thread: bool,
+    (width, height): (usize, usize),
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let bytes = (width as u64).saturating_mul(height as u64).saturating_mul(size_of::<V>() as u64);
+    if bytes < LARGE { ask() } else { paced(stream, is_per_thread, Work::moved(bytes), ask) }
 }
 
-/// They are read and written.
-fn copied(bytes: usize) -> Work {
-    Work::moved((bytes as u64).saturating_mul(2))
+/// So many bytes are read and written, if they are of a card.
+fn copied(
+    stream: CUstream,
+    is_per_thread: bool,
+    bytes: usize,
+    is_within: impl FnOnce() -> bool,
+    ask: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let bytes = bytes as u64;
+    if bytes < LARGE || is_unrestricted() || !is_within() {
+        return ask();
+    }
+    paced(stream, is_per_thread, Work::moved(bytes.saturating_mul(2)), ask)
 }
 
 fn is_on_card(address: CUdeviceptr) -> bool {

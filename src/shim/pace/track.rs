@@ -24,6 +24,8 @@ const MARKER_INTERVAL_NS: u64 = 300_000;
 const SKIPPED_LAUNCHES: u64 = 16;
 /// What waits so much longer for the card than its own stream's work took has waited for others' turns.
 const WAITED_NS: u64 = 50_000;
+/// Who waits longer than that, 25 turns of others, waits for something else than its turn.
+const LONGEST_WAIT_NS: u64 = 50_000_000;
 /// How long nothing was launched before a stream without pending markers is queried, ns.
 const QUERY_AFTER_NS: u64 = 500_000;
 
@@ -190,7 +192,9 @@ impl Track {
         self.has_waiter = false;
         // What can't be asked later is marked at once.
         if stream.thread != 0 || self.has_start || self.is_due(began_ns) && !self.is_skipped(began_ns) {
-            let is_enclosed = self.record_marker(stream, began_ns, false) && !self.has_start;
+            // In a thread's own stream every launch is marked, and every second would be as if drawn.
+            let is_drawn = stream.thread == 0 && !self.has_start;
+            let is_enclosed = self.record_marker(stream, began_ns, false) && is_drawn;
             (self.is_enclosed, self.has_start) = (is_enclosed, false);
         }
     }
@@ -209,6 +213,8 @@ impl Track {
 
     /// Records a marker behind what was launched, before the program is held back.
     pub(super) fn mark_rest(&mut self, stream: &Stream, now_ns: u64) {
+        // How long it is held back isn't how long it would have left the card alone.
+        self.is_enclosed = false;
         if !self.unmarked.is_empty() {
             self.record_marker(stream, now_ns, false);
         }
@@ -310,6 +316,9 @@ impl Track {
     pub(super) fn finish(&mut self, process: &'static Process, now_ns: u64) {
         if self.next_marker().is_some_and(|next| next.is_start) {
             self.pop_marker();
+            if let State::Busy(from) = self.state {
+                self.state = State::Busy(from.max(self.pending_ns));
+            }
         }
         self.charge(process, now_ns);
         while self.pending > 0 {
@@ -405,8 +414,17 @@ impl Track {
         if to <= from {
             return;
         }
-        if self.next_marker().is_some_and(|next| next.is_start) {
-            return; // it waits for its turn
+        if let Some(start) = self.next_marker().filter(|next| next.is_start) {
+            // It waits for its turn; or for what isn't the card's, and then others are served as if it had no work.
+            if to.saturating_sub(start.recorded_ns) > LONGEST_WAIT_NS
+                && let Some(account) = process.account(self.card)
+            {
+                let behind = (self.next + 1) % MARKERS;
+                let waiting =
+                    if self.pending > 1 { self.markers.get_mut(behind).map(|marker| &mut marker.batch) } else { None };
+                waiting.unwrap_or(&mut self.unmarked).expect_no_more(account);
+            }
+            return;
         }
         self.state = State::Busy(to);
         let front =

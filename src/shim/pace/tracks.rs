@@ -75,7 +75,7 @@ impl StreamEntry {
         !self.is_busy.load(Ordering::Relaxed)
     }
 
-    /// Whether the next launch may be one that a marker is to be before.
+    /// Whether nothing was launched behind the last marker: only then may one be put before the next launch.
     pub(super) fn is_marked(&self) -> bool {
         self.is_marked.load(Ordering::Relaxed)
     }
@@ -179,10 +179,12 @@ impl LockedTrack<'_> {
         let acted = update(&mut self.track, &self.stream);
         let is_busy = !self.track.is_idle();
         self.entry.is_marked.store(!self.track.has_unmarked(), Ordering::Relaxed);
-        if self.entry.is_busy.swap(is_busy, Ordering::Relaxed) != is_busy
-            && let Some(card) = Card::of(self.track.card)
-        {
-            card.stream_changed(is_busy);
+        // Whoever writes them has the lock.
+        if self.entry.is_busy.load(Ordering::Relaxed) != is_busy {
+            self.entry.is_busy.store(is_busy, Ordering::Relaxed);
+            if let Some(card) = Card::of(self.track.card) {
+                card.stream_changed(is_busy);
+            }
         }
         acted
     }

@@ -199,6 +199,20 @@ impl Batch {
         account.completed(charged, cost_ns);
     }
 
+    /// Estimates that it takes at least so much more.
+    pub(super) fn expect(&mut self, account: Account<'_>, more_ns: u64) {
+        if more_ns > self.remaining_ns {
+            account.launched(more_ns - self.remaining_ns);
+            self.remaining_ns = more_ns;
+        }
+    }
+
+    /// Estimates that it takes hardly anything yet: something stays in flight.
+    pub(super) fn expect_no_more(&mut self, account: Account<'_>) {
+        account.completed(self.remaining_ns.saturating_sub(1), 0);
+        self.remaining_ns = self.remaining_ns.min(1);
+    }
+
     /// Completes the batch: what it was estimated to take is in flight no more.
     pub(super) fn complete(&mut self, account: Account<'_>) {
         account.completed(self.remaining_ns, 0);

@@ -76,6 +76,11 @@ fn others_count_whether_or_not_the_page_knows_of_the_process() {
     let mut again = meter(Some(&page(11 * MS, 2, 512)), weights(256));
     again.begin(14 * MS, Some(&page(13 * MS + 1, 2, 512)), weights(0));
     assert!(again.charge(1000 * MS).abs_diff(500 * MS) < MS);
+    // What the process has less of than the page knows isn't another's.
+    let mut drained = meter(Some(&page(11 * MS, 2, 512)), weights(256));
+    drained.sample(13 * MS, Some(&page(12 * MS, 2, 512)), weights(1));
+    assert!(drained.charge(1000 * MS).abs_diff(500 * MS) < MS);
+    assert_eq!(meter(Some(&page(11 * MS, 2, 512)), weights(256)).stretched_ns(3 * MS), 6 * MS);
     let mut stale = meter(Some(&page(11 * MS, 2, 512)), weights(256));
     (0..2).for_each(|_| stale.sample(200 * MS, Some(&page(11 * MS, 2, 512)), weights(256)));
     assert_eq!(stale.charge(1000 * MS), 1000 * MS, "nobody says so any more");

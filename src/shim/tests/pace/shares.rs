@@ -83,6 +83,27 @@ fn container_pays_for_what_one_with_little_work_leaves() {
 }
 
 #[test]
+fn bursts_beside_another_cost_what_they_take() {
+    let node = Node::new(&[share(50, "cap"), share(50, "cap")]);
+    let tenants = start(&node, &["bursts 1000000 4", "busy 1000000 1"]);
+    // What is charged, in percent of what it had.
+    assert_near(&[100.0], 12.0, || {
+        let paid = || node.containers[0].totals(0).usage.busy_ns;
+        let before = paid();
+        let had = node.shares(&[&tenants[0]], MEASURED)[0];
+        #[expect(clippy::cast_precision_loss, reason = "some seconds")]
+        let paid = (paid() - before) as f64 * 100.0 / MEASURED.as_nanos() as f64;
+        vec![paid * 100.0 / had]
+    });
+}
+
+#[test]
+fn neighbour_of_unforeseen_long_kernels_keeps_its_share() {
+    let node = Node::new(&[50, 50].map(|cores| share(cores, "cap")));
+    assert_shares(&node, &["mixed 100000000 400", "busy 1000000 1"], &[50.0, 50.0], 6.0);
+}
+
+#[test]
 fn memsets_are_limited() {
     assert_shares(&Node::new(&[share(50, "cap")]), &["fills 1048576"], &[50.0], 3.0);
 }

@@ -40,6 +40,8 @@ fn tenant() {
         ("fills", [bytes]) => program.fills(*bytes),
         ("copies", [bytes]) => program.copies(*bytes),
         ("gaps", [width, gap]) => program.gaps(*width, *gap),
+        ("bursts", [width, kernels]) => program.bursts(*width, *kernels),
+        ("mixed", [width, kernels]) => program.mixed(*width, *kernels),
         ("pretends", []) => program.pretends(),
         ("called", [width]) => program.called(*width),
         ("ranks", [ranks, width]) => program.ranks(*ranks, *width),
@@ -155,6 +157,28 @@ impl Program {
                 // To sleep takes the processor some 60 µs longer than it says.
                 thread::sleep(rest.saturating_sub(Duration::from_micros(80)));
             }
+        }
+    }
+
+    /// Steps of so many kernels, each waited for, and twenty milliseconds without work.
+    fn bursts(&self, width: c_uint, kernels: c_uint) {
+        let stream = self.cuda.stream();
+        say("ready");
+        loop {
+            (0..kernels).for_each(|_| self.launch(width, stream));
+            assert_eq!(self.cuda.cuStreamSynchronize(stream), SUCCESS);
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A kernel of so many nanoseconds behind so many short ones of the same function.
+    fn mixed(&self, width: c_uint, kernels: c_uint) {
+        let stream = self.cuda.stream();
+        say("ready");
+        loop {
+            (0..kernels).for_each(|_| self.launch(5_000, stream));
+            self.launch(width, stream);
+            assert_eq!(self.cuda.cuStreamSynchronize(stream), SUCCESS);
         }
     }
 

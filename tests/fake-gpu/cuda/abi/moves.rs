@@ -119,11 +119,16 @@ unsafe fn perform(moves: &NodeKind) {
             let pattern = bytes.get(..fill.element as usize).unwrap_or(&bytes);
             for row in 0..fill.height {
                 let start: *mut u8 = ptr::with_exposed_provenance_mut((fill.to + row * fill.pitch) as usize);
-                for element in 0..fill.width as usize {
-                    // SAFETY: the caller's.
-                    unsafe {
-                        ptr::copy_nonoverlapping(pattern.as_ptr(), start.add(element * pattern.len()), pattern.len());
-                    };
+                let length = fill.width as usize * pattern.len();
+                // SAFETY: the caller's; of the row, what is filled is copied behind itself.
+                unsafe {
+                    ptr::copy_nonoverlapping(pattern.as_ptr(), start, pattern.len());
+                    let mut filled = pattern.len();
+                    while filled < length {
+                        let more = filled.min(length - filled);
+                        ptr::copy_nonoverlapping(start, start.add(filled), more);
+                        filled += more;
+                    }
                 }
             }
         }

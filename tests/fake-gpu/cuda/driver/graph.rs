@@ -242,12 +242,14 @@ impl Driver {
         let mut run = Run { launches: 1, ..Run::default() };
         // What comes behind a node was added after it.
         let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
-        for (handle, node) in steps.iter().filter(|(_, node)| node.enabled) {
+        for (handle, node) in steps {
+            // One that is disabled takes no time, and keeps the order of the others.
+            let lasts = if node.enabled { self.node_time(&node.kind)? } else { 0 };
             let from = node.dependencies.iter().filter_map(|before| ends.get(before)).max();
-            let end = self.node_time(&node.kind)?.saturating_add(from.copied().unwrap_or_default());
+            let end = lasts.saturating_add(from.copied().unwrap_or_default());
             ends.insert(*handle, end);
             run.lasts = run.lasts.max(end);
-            run.kernels += u64::from(matches!(node.kind, NodeKind::Kernel(_)));
+            run.kernels += u64::from(node.enabled && matches!(node.kind, NodeKind::Kernel(_)));
         }
         Some(run)
     }
