@@ -13,9 +13,6 @@ use crate::driver::current_context;
 use crate::process;
 use crate::time;
 
-/// One who waited for so long waited for work; else it was done before.
-const WAITED_NS: u64 = 50_000;
-
 /// Pays for what a track's program has waited for; nothing more, if others have launched meanwhile.
 fn complete(track: &mut Track, stream: &Stream, launches: u64) {
     let Ok(process) = process::this() else { return };
@@ -48,14 +45,12 @@ pub(crate) fn stream_wait(stream: CUstream, is_per_thread: bool, wait: impl FnOn
 
 /// Waits for an event: what was launched before it is done, and one who waits like this may wait for nothing else.
 pub(crate) fn event_wait(wait: impl FnOnce() -> CUresult) -> CUresult {
-    let began = if tracks::is_empty() { 0 } else { time::now() };
     let result = wait();
     if result == SUCCESS
         && !tracks::is_empty()
         && let Ok(process) = process::this()
     {
-        let has_waited = time::now().saturating_sub(began) >= WAITED_NS;
-        monitor::try_poll(process, if has_waited { Completed::Now } else { Completed::Sometime });
+        monitor::try_poll(process, Completed::Now);
     }
     result
 }

@@ -26,8 +26,6 @@ const SKIPPED_LAUNCHES: u64 = 16;
 const WAITED_NS: u64 = 50_000;
 /// Who waits longer than that, 25 turns of others, waits for something else than its turn.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
-/// How long nothing was launched before a stream without pending markers is queried, ns.
-const QUERY_AFTER_NS: u64 = 500_000;
 
 /// The state of a stream.
 pub(super) struct Track {
@@ -288,7 +286,7 @@ impl Track {
         }
         if self.unmarked.is_empty() {
             self.state = State::Idle;
-        } else if now_ns.saturating_sub(self.launched_ns) >= QUERY_AFTER_NS {
+        } else {
             match stream.is_empty() {
                 Some(false) => {
                     self.pending_ns = now_ns;

@@ -183,7 +183,7 @@ impl Driver {
             } else {
                 last.push(*handle);
                 let (kind, graph, enabled) = (node.kind.clone(), node.graph, node.enabled);
-                steps.push((*handle, Node { kind, dependencies, graph, enabled }));
+                steps.push((*handle, Node { graph, dependencies, kind, enabled }));
             }
         }
         Ok(last)
