@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -322,6 +323,15 @@ impl Prepared {
     /// A program in it, held by the library.
     pub(crate) fn command(&self, site: &Site, program: &Path) -> Command {
         site.command_in(program, &self.root)
+    }
+
+    /// Makes its programs clients of the multi-process service whose sockets are in a directory.
+    pub(crate) fn use_service(&self, pipe: &Path) -> Result<()> {
+        let limits = self.root.join("limits/limits");
+        let text = fs::read_to_string(&limits)?;
+        fs::write(&limits, text.replace("\ntier shim\n", "\ntier mps\n"))?;
+        // The library that is built for tests looks in the container's directory.
+        Ok(symlink(pipe, self.root.join("mps"))?)
     }
 
     /// What its region says.

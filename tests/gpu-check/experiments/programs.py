@@ -7,6 +7,7 @@ knows them by their names.
 """
 
 import ctypes
+import importlib.metadata
 import json
 import os
 import signal
@@ -152,6 +153,41 @@ class Cuda:
 
     def synchronise(self):
         self.call("cuCtxSynchronize")
+
+
+def machine():
+    """E0: what this machine is."""
+    commands = (["nvidia-smi", "-q"], ["nvidia-smi", "-L"], ["uname", "-a"], ["ldd", "--version"])
+    figures = {" ".join(command): output(command) for command in commands}
+    names = ("torch", "jax", "cupy", "triton", "nvidia", "cuda")
+    found = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    figures["python"] = sys.version
+    figures["packages"] = {name: version for name, version in sorted(found.items()) if name and name.lower().startswith(names)}
+    return figures
+
+
+def output(command, environment=None):
+    """What a program prints, with its exit code and complaints if there are; None if it isn't there."""
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=8, env=environment)
+    except FileNotFoundError:
+        return None
+    except subprocess.TimeoutExpired:
+        return "timed out"
+    return ended.stdout if (ended.returncode, ended.stderr) == (0, "") else [ended.returncode, ended.stdout, ended.stderr]
+
+
+def preloads():
+    """E0: programs that use no GPU, or only ask about it, are as they are without the library."""
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    alike, wrong = [], {}
+    for program in ("true", "bash", "python3", "nvidia-smi", "nvcc"):
+        without, held = output([program, "--version"], plain), output([program, "--version"])
+        if without == held and without is not None:
+            alike.append(program)
+        elif without != held:
+            wrong[program] = {"without": without, "with": held}
+    return {"alike": alike, "wrong": wrong}
 
 
 def routes():
@@ -390,6 +426,46 @@ def tools():
     return codes
 
 
+def client(most=None):
+    """Work, and pieces of 64 MiB until they are refused, or so many MiB; what this client of MPS is shown."""
+    cuda = Cuda()
+    stream = cuda.stream()
+    cuda.launch(cuda.kernels()["busy_ns"], 1_000_000, stream)
+    cuda.synchronise()
+    processors = ctypes.c_int()
+    code = cuda.code("cuDeviceGetAttribute", ctypes.byref(processors), 16, 0)
+    figures = {"multiprocessors": None if code else processors.value, "total_mib": cuda.info()[1] // MIB, "mib": 0, "code": 0}
+    address = ctypes.c_uint64()
+    while not figures["code"] and (most is None or figures["mib"] < most):
+        figures["code"] = cuda.code("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(64 * MIB))
+        figures["mib"] += 0 if figures["code"] else 64
+    return figures
+
+
+def client_beside():
+    print(json.dumps(client(512)), flush=True)
+    sys.stdin.read()
+    return {}
+
+
+def service():
+    """E13: two clients of MPS at once; what refuses memory, and which limits count."""
+    beside = subprocess.Popen([sys.executable, __file__, "client_beside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    first = json.loads(beside.stdout.readline())
+    second = client()
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    pipe = os.environ["SERVICE_PIPE"]
+    control = {**plain, "CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": pipe}
+    ask = lambda command: subprocess.run(
+        [os.environ["SERVICE_CONTROL"]], input=command + "\n", capture_output=True, text=True, timeout=8, env=control,
+        check=True,
+    ).stdout.strip()
+    servers = ask("get_server_list")
+    clients = {server: ask(f"get_client_list {server}").split("\n") for server in servers.split()}
+    beside.communicate()
+    return {"first": first, "second": second, "pids": [beside.pid, os.getpid()], "clients": clients}
+
+
 def torch_memory():
     """E2: PyTorch fills its memory twice; what it is shown."""
     import torch
@@ -506,4 +582,6 @@ def triton_kernel():
 
 if __name__ == "__main__" and len(sys.argv) > 1 and sys.argv[1]:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    print(json.dumps(globals()[sys.argv[1]]()), flush=True)
+    answer = globals()[sys.argv[1]]()
+    print(json.dumps(answer), flush=True)
+    sys.exit(1 if answer.get("wrong") else 0)
