@@ -3,6 +3,7 @@
 //! Each program runs without the library and with it, under a deadline: a hang is an answer. A failed one stops nothing.
 
 mod service;
+mod steps;
 
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -20,8 +21,16 @@ use crate::report::Report;
 use crate::run::{Beside, Node, Prepared, end_within};
 
 use self::service::Service;
+use self::steps::Way::{self, Held, Native};
+use self::steps::{STEPS, Step};
 
-const PROGRAMS: &str = include_str!("experiments/programs.py");
+/// Programs that call the driver, and those that need a framework.
+const PROGRAMS: [(&str, &str); 2] = [
+    ("programs.py", include_str!("experiments/programs.py")),
+    ("frameworks.py", include_str!("experiments/frameworks.py")),
+];
+/// How long the programs of a part may take; the checks that go with it take two minutes at most.
+const PART: Duration = Duration::from_secs(475);
 /// Bytes of a program's standard error that the report keeps.
 const COMPLAINT: usize = 600;
 /// Characters of an answer that the table shows; the report keeps all.
@@ -44,30 +53,6 @@ pub(crate) struct ExperimentArguments {
     only: Vec<String>,
 }
 
-/// A program and the ways in which it runs.
-#[derive(Clone, Copy)]
-struct Step {
-    part: u8,
-    /// By its number in the review of the isolation.
-    experiment: &'static str,
-    program: &'static str,
-    limit_s: u64,
-    /// Module of Python without which it is left out.
-    needs: Option<&'static str>,
-    variable: Option<(&'static str, &'static str)>,
-    /// Whether its programs are clients of the multi-process service.
-    is_client: bool,
-    ways: &'static [Way],
-}
-
-#[derive(Clone, Copy)]
-enum Way {
-    /// Without the library.
-    Native,
-    /// With so many percent and MiB, beside so many busy containers.
-    Held(u32, u64, u32),
-}
-
 /// How a program ended.
 struct Ended {
     status: Option<ExitStatus>,
@@ -76,64 +61,16 @@ struct Ended {
     complaint: String,
 }
 
-use Way::{Held, Native};
-
-const BOTH: &[Way] = &[Native, Held(50, 8192, 0)];
-const SHARES: &[Way] = &[Native, Held(100, 8192, 0), Held(50, 8192, 0)];
-
-const fn step(part: u8, experiment: &'static str, program: &'static str, limit_s: u64, ways: &'static [Way]) -> Step {
-    Step { part, experiment, program, limit_s, needs: None, variable: None, is_client: false, ways }
-}
-
-const fn of(needs: &'static str, step: Step) -> Step {
-    Step { needs: Some(needs), ..step }
-}
-
-const fn with(variable: (&'static str, &'static str), step: Step) -> Step {
-    Step { variable: Some(variable), ..step }
-}
-
-const fn clients(step: Step) -> Step {
-    Step { is_client: true, ..step }
-}
-
-const ALLOCATOR: &str = "PYTORCH_CUDA_ALLOC_CONF";
-
-const STEPS: &[Step] = &[
-    step(1, "E0", "machine", 20, &[Native]),
-    step(1, "E0", "preloads", 30, &[Held(50, 8192, 0)]),
-    step(1, "E1", "routes", 30, BOTH),
-    of("torch", step(1, "E2", "torch_memory", 60, BOTH)),
-    of("torch", with((ALLOCATOR, "expandable_segments:True"), step(1, "E2", "torch_memory", 60, &[Held(50, 8192, 0)]))),
-    of("torch", with((ALLOCATOR, "backend:cudaMallocAsync"), step(1, "E2", "torch_memory", 60, &[Held(50, 8192, 0)]))),
-    step(1, "E3", "memory", 60, BOTH),
-    of("triton", step(1, "E11", "triton_kernel", 60, &[Held(50, 8192, 0)])),
-    step(2, "E4", "graphs", 20, SHARES),
-    of("torch", step(2, "E4", "torch_graphs", 40, SHARES)),
-    step(2, "E5", "hang_spin", 10, BOTH),
-    step(2, "E5", "hang_value", 10, BOTH),
-    step(2, "E5", "hang_host", 10, BOTH),
-    of("jax", step(2, "E5", "jax_callback", 40, BOTH)),
-    step(2, "E6", "share", 12, &[Native, Held(25, 8192, 0), Held(50, 8192, 0), Held(75, 8192, 0)]),
-    of("torch", step(2, "E6", "torch_share", 45, BOTH)),
-    step(2, "E7", "share", 12, &[Held(30, 8192, 1), Held(50, 8192, 2)]),
-    step(2, "E7", "streams", 12, &[Held(50, 8192, 1)]),
-    of("torch", step(2, "E7", "torch_share", 45, &[Held(30, 8192, 1)])),
-    step(3, "E9", "exits", 90, BOTH),
-    step(3, "E10", "tools", 100, BOTH),
-    step(3, "E11", "sizing", 60, &[Held(50, 8192, 0)]),
-    of("cupy", step(3, "E11", "cupy_pools", 60, BOTH)),
-    clients(step(3, "E13", "service", 30, BOTH)),
-];
-
 /// Runs the parts that are asked for; whether all went well.
 pub(crate) fn run(arguments: &ExperimentArguments, check: &mut Check<'_>, model: &str) -> Result<bool> {
     let ExperimentArguments { part, only } = arguments;
     let (site, mut is_well) = (check.site, true);
-    let programs = site.directory().join("programs.py");
-    fs::write(&programs, PROGRAMS)?;
+    for (name, text) in PROGRAMS {
+        fs::write(site.directory().join(name), text)?;
+    }
     for part in part {
         check.report.say("part", &part.to_string())?;
+        let ends = Instant::now() + PART;
         let is_asked = |step: &Step| only.is_empty() || only.iter().any(|name| name == step.experiment);
         for (number, step) in STEPS.iter().enumerate().filter(|(_, step)| step.part == *part && is_asked(step)) {
             if let Some(missing) = step.missing(site) {
@@ -143,7 +80,11 @@ pub(crate) fn run(arguments: &ExperimentArguments, check: &mut Check<'_>, model:
             let mut does_end = true;
             for (turn, way) in step.ways.iter().enumerate() {
                 let name = format!("{}-{number}-{turn}", step.program);
-                let went_well = match step.run(*way, &name, &programs, (site, model), check.report) {
+                if Instant::now() + Duration::from_secs(step.limit_s) > ends {
+                    check.report.say(step.experiment, &format!("{name}: left out, the part has taken too long"))?;
+                    break;
+                }
+                let went_well = match step.run(*way, &name, (site, model), check.report) {
                     Ok(went_well) => went_well,
                     Err(error) => {
                         check.report.broken(&format!("{} {name}", step.experiment), &format!("{error:#}"))?;
@@ -187,37 +128,8 @@ impl Step {
     }
 
     /// Runs it one way and says how it ended; whether it ended well.
-    fn run(
-        &self,
-        way: Way,
-        name: &str,
-        programs: &Path,
-        (site, model): (&Site, &str),
-        report: &mut Report,
-    ) -> Result<bool> {
-        let words = ["python3".into(), programs.to_owned(), PathBuf::from(self.program)];
-        let service = self.is_client.then(|| service::program(site)).flatten();
-        let service = service.map(|program| Service::start(site, program)).transpose()?;
-        let (memory_of_client, cores_of_client) = CLIENT;
-        let (ended, region) = match way {
-            Native => {
-                let mut command = site.command(&words[0]);
-                if let Some(service) = &service {
-                    service.limit(&mut command, memory_of_client, cores_of_client);
-                }
-                (self.ended(command.args(&words[1..]), site.directory(), name)?, None)
-            }
-            Held(cores, memory, beside) => {
-                let mut node = Node::new(site, name)?;
-                let held = node.prepare("program", (memory, cores), divvy_api::annotation::Compute::Cap)?;
-                let _beside = Beside::start(&mut node, beside, (100 - cores) / beside.max(1), model, None)?;
-                let mut command = held.command(site, &words[0]);
-                if let Some(service) = &service {
-                    service.mislead(&mut command, &held, memory_of_client, cores_of_client)?;
-                }
-                (self.ended(command.args(&words[1..]), site.directory(), name)?, Some(held))
-            }
-        };
+    fn run(&self, way: Way, name: &str, at: (&Site, &str), report: &mut Report) -> Result<bool> {
+        let (ended, region) = self.start(way, name, at)?;
         let totals = region.as_ref().map(Prepared::totals).transpose()?;
         let unknown = totals.map_or(0, |totals| totals.unknown);
         let went_well = ended.status.is_some_and(|status| status.success()) && unknown == 0;
@@ -245,6 +157,32 @@ impl Step {
             "ooms": totals.map(|totals| totals.ooms),
         }))?;
         Ok(went_well)
+    }
+
+    /// Runs it one way, with what it needs beside it. Answers its container too, if it had one.
+    fn start(&self, way: Way, name: &str, (site, model): (&Site, &str)) -> Result<(Ended, Option<Prepared>)> {
+        let [(programs, _), (frameworks, _)] = PROGRAMS;
+        let file = site.directory().join(if self.needs.is_some() { frameworks } else { programs });
+        let words = ["python3".into(), file, PathBuf::from(self.program)];
+        let service = self.is_client.then(|| service::program(site)).flatten();
+        let service = service.map(|program| Service::start(site, program)).transpose()?;
+        match way {
+            Native => {
+                let mut command = site.command(&words[0]);
+                if let Some(service) = &service {
+                    service.limit(&mut command, CLIENT);
+                }
+                Ok((self.ended(command.args(&words[1..]), site.directory(), name)?, None))
+            }
+            Held(cores, memory, beside) => {
+                let mut node = Node::new(site, name)?;
+                let held = node.prepare("program", (memory, cores), divvy_api::annotation::Compute::Cap)?;
+                let _beside = Beside::start(&mut node, beside, (100 - cores) / beside.max(1), model, None)?;
+                let mut command = held.command(site, &words[0]);
+                service.iter().try_for_each(|service| service.mislead(&mut command, &held, CLIENT))?;
+                Ok((self.ended(command.args(&words[1..]), site.directory(), name)?, Some(held)))
+            }
+        }
     }
 
     /// Runs a command until it ends, or ends it and all that it has started at the deadline.

@@ -64,21 +64,21 @@ impl Service {
     }
 
     /// Gives a program without the library the variables of a client with so many MiB and percent.
-    pub(super) fn limit(&self, program: &mut Command, memory: u64, cores: u32) {
+    pub(super) fn limit(&self, program: &mut Command, limits: (u64, u32)) {
         program.env(MPS_PIPE_DIRECTORY, &self.pipe);
-        self.tell(program, memory, cores);
+        self.tell(program, limits);
     }
 
     /// Gives a program in a container, which the library makes a client with the container's share, variables that say
     /// something else: the library's are put in their place when it asks for the driver.
-    pub(super) fn mislead(&self, program: &mut Command, container: &Prepared, memory: u64, cores: u32) -> Result<()> {
+    pub(super) fn mislead(&self, program: &mut Command, container: &Prepared, limits: (u64, u32)) -> Result<()> {
         container.use_service(&self.pipe)?;
         program.env(MPS_PIPE_DIRECTORY, "/nowhere");
-        self.tell(program, memory, cores);
+        self.tell(program, limits);
         Ok(())
     }
 
-    fn tell(&self, program: &mut Command, memory: u64, cores: u32) {
+    fn tell(&self, program: &mut Command, (memory, cores): (u64, u32)) {
         program.env(MPS_MEMORY_LIMIT, format!("0={memory}M")).env(MPS_THREAD_PERCENTAGE, cores.to_string());
         // Whom the program asks for the service's clients, and where.
         program.env("SERVICE_CONTROL", &self.program).env("SERVICE_PIPE", &self.pipe);
