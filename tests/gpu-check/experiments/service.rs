@@ -28,10 +28,11 @@ pub(super) struct Service {
 
 /// The control daemon's program, if the driver came with it.
 pub(super) fn program(site: &Site) -> Option<PathBuf> {
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let beside_driver = site.driver().into_iter().map(Path::to_owned);
-    let directories = if site.is_stand_in() { beside_driver.collect() } else { env::split_paths(&paths).collect() };
-    let mut programs = Vec::into_iter(directories).map(|directory: PathBuf| directory.join(SERVICE_CONTROL));
+    let directories: Vec<PathBuf> = match site.driver() {
+        Some(stand_in) => vec![stand_in.to_owned()],
+        None => env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect(),
+    };
+    let mut programs = directories.into_iter().map(|directory| directory.join(SERVICE_CONTROL));
     programs.find(|program| program.is_file())
 }
 
@@ -41,7 +42,11 @@ impl Service {
     /// Starts the control daemon for one card, and waits until it takes commands.
     pub(super) fn start(site: &Site, program: PathBuf) -> Result<Self> {
         let pipe = site.directory().join("mps");
-        fs::create_dir_all(&pipe)?;
+        if pipe.exists() {
+            // What an earlier daemon left would look like this one.
+            fs::remove_dir_all(&pipe)?;
+        }
+        fs::create_dir(&pipe)?;
         let mut command = command(&program, &pipe, &site.uuid);
         command.arg("-f").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         // SAFETY: between fork and exec it makes one system call: the daemon ends with this process, however that ends.
