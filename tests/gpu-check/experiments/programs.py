@@ -19,6 +19,8 @@ import time
 
 MIB = 1 << 20
 GIB = 1 << 30
+# The environment of programs that are not under the library.
+PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 PTX = b"""
 .version 6.0
@@ -180,10 +182,9 @@ def output(command, environment=None):
 
 def preloads():
     """E0: programs that use no GPU, or only ask about it, are as they are without the library."""
-    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     alike, wrong = [], {}
     for program in ("true", "bash", "python3", "nvidia-smi", "nvcc"):
-        without, held = output([program, "--version"], plain), output([program, "--version"])
+        without, held = output([program, "--version"], PLAIN), output([program, "--version"])
         if without == held and without is not None:
             alike.append(program)
         elif without != held:
@@ -244,7 +245,7 @@ def driver_bytes():
     try:
         text = subprocess.run(
             ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=10,
+            capture_output=True, text=True, timeout=10, env=PLAIN,
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -495,9 +496,8 @@ def service():
     beside = subprocess.Popen([sys.executable, __file__, "client_beside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     first = json.loads(beside.stdout.readline())
     second = client()
-    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     pipe = os.environ["SERVICE_PIPE"]
-    control = {**plain, "CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": pipe}
+    control = {**PLAIN, "CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": pipe}
     ask = lambda command: subprocess.run(
         [os.environ["SERVICE_CONTROL"]], input=command + "\n", capture_output=True, text=True, timeout=8, env=control,
         check=True,
@@ -509,8 +509,8 @@ def service():
 
 
 def shown_by_nvml():
-    """The first GPU's memory as nvidia-smi and pynvml show it, in MiB; None where they aren't there."""
-    query = output(["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"])
+    """The first GPU's memory in MiB as nvidia-smi and pynvml show it here, and as the driver has it; None where it isn't known."""
+    query = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
     try:
         import pynvml
 
@@ -519,7 +519,8 @@ def shown_by_nvml():
         by_module = [shown.total // MIB, shown.used // MIB]
     except ImportError:
         by_module = None
-    return {"nvidia-smi": query, "pynvml": by_module, "of this process": driver_bytes()}
+    by_driver = {"nvidia-smi": output(query, PLAIN), "bytes of this process": driver_bytes()}
+    return {"nvidia-smi": output(query), "pynvml": by_module, "by the driver": by_driver}
 
 
 def cudart():
