@@ -59,9 +59,9 @@ pub enum FavouredNamespaces {
 /// What the API server asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// New pods, to be completed.
+    /// New pods, to be completed, and ephemeral containers that are added to them, to be shown no GPU.
     Mutate,
-    /// New pods that request no GPU, to be shown none.
+    /// New pods that request no GPU, and their ephemeral containers, to be shown none.
     Hide,
     /// New and changed pods and their ephemeral containers, to be checked.
     Validate,
@@ -137,26 +137,29 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &Fits<
 }
 
 fn hidden(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
-    match (request.operation, request.sub_resource(), any_pod(request)?) {
-        (Operation::Create, "", Some(pod)) if !pod.is_ours(&settings.names) => mutate::hide(pod, settings),
+    let Some(pod) = any_pod(request)?.filter(|pod| !pod.is_ours(&settings.names)) else { return Ok(Answer::default()) };
+    match (request.operation, request.sub_resource()) {
+        (Operation::Create, "") => mutate::hide(pod, settings),
+        (Operation::Update, "ephemeralcontainers") => mutate::debug(old_pod(request)?, pod, settings),
         _ => Ok(Answer::default()),
     }
 }
 
 fn mutated(request: &Request<Pod>, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
-    match (request.operation, request.sub_resource(), our_pod(request, settings)?) {
-        (Operation::Create, "", Some(pod)) => mutate::mutate(pod, request.namespace(), settings, fits),
+    let Some(pod) = our_pod(request, settings)? else { return Ok(Answer::default()) };
+    match (request.operation, request.sub_resource()) {
+        (Operation::Create, "") => mutate::mutate(pod, request.namespace(), settings, fits),
+        (Operation::Update, "ephemeralcontainers") => mutate::debug(old_pod(request)?, pod, settings),
         _ => Ok(Answer::default()),
     }
 }
 
 fn validated(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
     let Some(pod) = our_pod(request, settings)? else { return Ok(Answer::default()) };
-    let old = || request.old_object.as_ref().ok_or_else(|| vec![Refusal::malformed("request.oldObject", "is missing")]);
     match (request.operation, request.sub_resource()) {
         (Operation::Create, "") => validate::created(pod, request.namespace(), settings)?,
-        (Operation::Update, "") => validate::updated(old()?, pod, request.namespace(), settings)?,
-        (Operation::Update, "ephemeralcontainers") => validate::debugged(old()?, pod, settings)?,
+        (Operation::Update, "") => validate::updated(old_pod(request)?, pod, request.namespace(), settings)?,
+        (Operation::Update, "ephemeralcontainers") => drop(examine::debugged(old_pod(request)?, pod, settings)?),
         _ => {}
     }
     Ok(Answer::default())
@@ -166,6 +169,11 @@ fn advised(request: &Request<Workload>, settings: &Settings, fits: &Fits<'_>) ->
     let workload = request.object.as_ref();
     let warnings = workload.map(|workload| workload.advice(request.namespace(), settings, fits)).unwrap_or_default();
     Answer { warnings, ..Answer::default() }
+}
+
+/// The pod before it is changed.
+fn old_pod(request: &Request<Pod>) -> Result<&Pod, Vec<Refusal>> {
+    request.old_object.as_ref().ok_or_else(|| vec![Refusal::malformed("request.oldObject", "is missing")])
 }
 
 /// The pod that is created or changed, if we have anything to do with it.

@@ -11,9 +11,12 @@ use crate::share::Share;
 pub const PORT: u16 = 9404;
 
 /// Measured use on one node, and violations of shares.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeUsage {
+///
+/// `K` is what their kinds are read as. A daemon knows its own; readers take a [`String`], since a newer daemon reports kinds
+/// that they don't know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "K: Deserialize<'de>"))]
+pub struct NodeUsage<K = ViolationKind> {
     /// The node.
     pub node: String,
     /// Entries, one for each card of each container that holds a share.
@@ -21,7 +24,7 @@ pub struct NodeUsage {
     pub containers: Vec<ContainerUsage>,
     /// Active violations.
     #[serde(default)]
-    pub findings: Vec<ShareViolation>,
+    pub findings: Vec<ShareViolation<K>>,
     /// Why the driver's per-process figures are missing, if they are: violations can't be detected then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unmeasured: Option<String>,
@@ -101,9 +104,9 @@ pub struct RegionUsage {
 /// Use of a card that exceeds or bypasses a share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ShareViolation {
-    /// Kind of the violation.
-    pub kind: ViolationKind,
+pub struct ShareViolation<K = ViolationKind> {
+    /// Kind of the violation, such as [`ViolationKind`].
+    pub kind: K,
     /// The card.
     pub card: CardId,
     /// The container responsible, where known.
@@ -131,6 +134,15 @@ pub enum ViolationKind {
     Foreign,
     /// A container calls functions of the driver that are newer than the library, which holds none of them to the share.
     UnhookedFunction,
+}
+
+// === impl NodeUsage ===
+
+/// No container, no violation.
+impl<K> Default for NodeUsage<K> {
+    fn default() -> Self {
+        Self { node: String::new(), containers: Vec::new(), findings: Vec::new(), unmeasured: None }
+    }
 }
 
 // === impl ViolationKind ===
@@ -215,6 +227,14 @@ mod tests {
         assert_eq!(serde_json::from_str::<NodeUsage>(&text).expect("the same"), usage);
         let newer = text.replacen('{', "{ \"later\": [],", 1);
         assert_eq!(serde_json::from_str::<NodeUsage>(&newer).expect("unknown fields are passed over"), usage);
+    }
+
+    #[test]
+    fn reader_keeps_a_kind_that_it_does_not_know() {
+        let finding = r#"{"kind":"later","card":"GPU-a","pids":[],"bytes":0,"seconds":0,"message":"m"}"#;
+        let usage = format!(r#"{{"node":"n","containers":[],"findings":[{finding}]}}"#);
+        let read: NodeUsage<String> = serde_json::from_str(&usage).expect("it is read");
+        assert_eq!(serde_json::to_string(&read).expect("JSON"), usage);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct Report {
     /// `v1`: of this structure.
     pub version: &'static str,
     /// In the order of their names.
-    pub nodes: Vec<NodeUsage>,
+    pub nodes: Vec<NodeUsage<String>>,
 }
 
 /// Asks the daemons and puts their answers into words.
@@ -124,7 +124,12 @@ async fn daemons(
     Ok(daemons)
 }
 
-async fn ask(cluster: &Cluster, namespace: &str, node: String, pod: String) -> (String, Result<NodeUsage, Refusal>) {
+async fn ask(
+    cluster: &Cluster,
+    namespace: &str,
+    node: String,
+    pod: String,
+) -> (String, Result<NodeUsage<String>, Refusal>) {
     let body = cluster.get_by_port_forward(namespace, &pod, PORT, "/usage").await;
     let unreadable =
         |error| Refusal::NoAnswer { pod, port: PORT, why: format!("answers what this version can't read: {error}") };

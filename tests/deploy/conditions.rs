@@ -17,12 +17,12 @@ pub(crate) struct MatchCondition {
     pub(crate) expression: String,
 }
 
-/// Conditions for new `pods`: those that name one of Divvy's resources in any container, or carry one of its annotations.
+/// Conditions for new `pods` and `pods/ephemeralcontainers`: those that name one of Divvy's resources in any container, or carry one of its annotations.
 pub(crate) fn for_pods(names: &ResourceNames) -> Vec<MatchCondition> {
     vec![MatchCondition { name: "requests-gpus", expression: asks_for_cards("object", names) }]
 }
 
-/// Conditions for new `pods` in namespaces that hide GPUs: all others.
+/// Conditions for the same in namespaces that hide GPUs: all other pods.
 pub(crate) fn for_others(names: &ResourceNames) -> Vec<MatchCondition> {
     vec![MatchCondition { name: "requests-no-gpus", expression: format!("!{}", asks_for_cards("object", names)) }]
 }

@@ -40,6 +40,16 @@ fn pods_without_gpus_are_not_sent_to_the_webhook() {
 }
 
 #[test]
+fn every_review_of_pods_covers_their_ephemeral_containers() {
+    for webhook in &webhooks(&objects::all("deploy/manifests"))[..3] {
+        let ephemeral = |rule: &Value| {
+            rule["resources"] == json!(["pods/ephemeralcontainers"]) && rule["operations"] == json!(["UPDATE"])
+        };
+        assert!(webhook["rules"].as_array().unwrap().iter().any(ephemeral), "{}", webhook["name"]);
+    }
+}
+
+#[test]
 fn unavailable_webhook_refuses_gpu_pods_alone() {
     for webhook in webhooks(&objects::all("deploy/manifests")) {
         let advice = webhook["name"] == "templates.divvy.dev";

@@ -51,7 +51,7 @@ pub fn reviews(bytes: &[u8]) {
         Some(Feasibility { now: Some(true), ever: true, best: vec!["n1".into()], ..Feasibility::default() })
     };
     let ask = |body: &[u8], endpoint| json(&review(body, endpoint, &Settings::default(), &fits).body);
-    for endpoint in [Endpoint::Mutate, Endpoint::Validate, Endpoint::Templates] {
+    for endpoint in [Endpoint::Mutate, Endpoint::Hide, Endpoint::Validate, Endpoint::Templates] {
         let answer = ask(bytes, endpoint);
         let response = &answer["response"];
         assert!(answer["kind"] == "AdmissionReview" && response["allowed"].is_boolean());
@@ -166,6 +166,7 @@ pub(crate) fn seeds_are_accepted() {
     let verdict = |body: &[u8], endpoint| review(body, endpoint, &settings, &|_| None).verdict;
     assert_eq!(verdict(include_bytes!("seeds/reviews/created"), Endpoint::Mutate), "allowed");
     assert_eq!(verdict(include_bytes!("seeds/reviews/changed"), Endpoint::Validate), "refused");
+    assert_eq!(verdict(include_bytes!("seeds/reviews/debugged"), Endpoint::Mutate), "warned");
     assert_eq!(verdict(include_bytes!("seeds/reviews/deployment"), Endpoint::Templates), "allowed");
     let index = index();
     let node = serde_json::from_slice(include_bytes!("seeds/gpu_node/two-cards")).expect("a GpuNode");

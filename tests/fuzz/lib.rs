@@ -251,6 +251,7 @@ mod tests {
         smoke(trace, include_str!("seeds/trace/pods"));
         smoke(reviews, include_str!("seeds/reviews/created"));
         smoke(reviews, include_str!("seeds/reviews/changed"));
+        smoke(reviews, include_str!("seeds/reviews/debugged"));
         smoke(reviews, include_str!("seeds/reviews/deployment"));
         smoke(filter, include_str!("seeds/filter/names"));
         smoke(filter, include_str!("seeds/filter/nodes"));

@@ -1,8 +1,8 @@
 //! Containers as the daemon prepares them, each a directory with limits, an accounting region and a clock page, and the programs in them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,6 +19,10 @@ use crate::tenant::Tenant;
 /// Bytes of the clock page's file.
 const PAGE: u64 = 4096;
 const CLOCK: &str = "clock";
+/// The control daemon of CUDA's multi-process service.
+pub(crate) const SERVICE_CONTROL: &str = "nvidia-cuda-mps-control";
+/// What stands for it beside the stand-ins of the driver.
+const SERVICE_STAND_IN: &str = include_str!("../fake-gpu/mps/nvidia-cuda-mps-control");
 
 /// The machine on which all is tried.
 pub(crate) struct Site {
@@ -105,6 +109,11 @@ impl Site {
         self.driver.is_some()
     }
 
+    /// Where the stand-in driver is, if that is used.
+    pub(crate) fn driver(&self) -> Option<&Path> {
+        self.driver.as_deref()
+    }
+
     /// The file of the card's clock page, which all containers see.
     pub(crate) fn clock(&self) -> PathBuf {
         self.directory.path().join(CLOCK)
@@ -154,6 +163,9 @@ fn install(built: &Path, directory: &Path) -> Result<PathBuf> {
         let from = built.join(from);
         fs::copy(&from, to.join(name)).with_context(|| format!("{}: no stand-in there", from.display()))?;
     }
+    let control = to.join(SERVICE_CONTROL);
+    fs::write(&control, SERVICE_STAND_IN)?;
+    fs::set_permissions(&control, Permissions::from_mode(0o755))?;
     let mut card = json!({
         "uuid": "GPU-00000000-fa4e-4a11-8000-000000000000", "model": "a stand-in for a card",
         "memory_total": 24_u64 << 30, "pci_bus_id": "00000000:17:00.0", "minor": 0,

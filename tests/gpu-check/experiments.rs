@@ -2,6 +2,9 @@
 //!
 //! Each program runs without the library and with it, under a deadline: a hang is an answer. A failed one stops nothing.
 
+mod service;
+mod steps;
+
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -13,13 +16,27 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::checks::{Check, Part};
-use crate::container::Site;
+use crate::container::{SERVICE_CONTROL, Site};
 use crate::report::Report;
-use crate::run::{Beside, Node, Prepared, end_within};
+use crate::run::{Beside, Node, Prepared, end_within, part};
 
-const PROGRAMS: &str = include_str!("experiments/programs.py");
+use self::service::Service;
+use self::steps::Way::{self, Held, Native};
+use self::steps::{STEPS, Step};
+
+/// Programs that call the driver, and those that need a framework.
+const PROGRAMS: [(&str, &str); 2] = [
+    ("programs.py", include_str!("experiments/programs.py")),
+    ("frameworks.py", include_str!("experiments/frameworks.py")),
+];
+/// How long the programs of a part may take; the checks that go with it take two minutes at most.
+const PART: Duration = Duration::from_secs(475);
 /// Bytes of a program's standard error that the report keeps.
 const COMPLAINT: usize = 600;
+/// Characters of an answer that the table shows; the report keeps all.
+const SHOWN: usize = 400;
+/// What variables of clients of the multi-process service say: MiB and percent.
+const CLIENT: (u64, u32) = (1024, 25);
 
 /// Ask a real driver what libdivvy assumes: programs as frameworks run them, without the library and with it.
 ///
@@ -27,32 +44,13 @@ const COMPLAINT: usize = 600;
 /// --out every answer is a JSON line. Exit code 1 if a program failed with the library that ended well without it.
 #[derive(Debug, Args)]
 pub(crate) struct ExperimentArguments {
-    /// Parts to run: 1 (lookups, memory), 2 (graphs, waiting, shares), 3 (ends, tools, sizes)
+    /// Parts to run: 1 (lookups, memory, accidents), 2 (graphs, waiting, shares), 3 (ends, tools, sizes)
     #[arg(long, value_name = "PART", value_delimiter = ',', default_values_t = [1, 2, 3],
         value_parser = clap::value_parser!(u8).range(1..=3))]
     part: Vec<u8>,
-}
-
-/// A program and the ways in which it runs.
-#[derive(Clone, Copy)]
-struct Step {
-    part: u8,
-    /// By its number in the review of the isolation.
-    experiment: &'static str,
-    program: &'static str,
-    limit_s: u64,
-    /// Module of Python without which it is left out.
-    needs: Option<&'static str>,
-    variable: Option<(&'static str, &'static str)>,
-    ways: &'static [Way],
-}
-
-#[derive(Clone, Copy)]
-enum Way {
-    /// Without the library.
-    Native,
-    /// With so many percent and MiB, beside so many busy containers.
-    Held(u32, u64, u32),
+    /// Only these experiments, such as E13, and none of the checks that go with the parts
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
 }
 
 /// How a program ended.
@@ -63,67 +61,36 @@ struct Ended {
     complaint: String,
 }
 
-use Way::{Held, Native};
-
-const BOTH: &[Way] = &[Native, Held(50, 8192, 0)];
-const SHARES: &[Way] = &[Native, Held(100, 8192, 0), Held(50, 8192, 0)];
-
-const fn step(part: u8, experiment: &'static str, program: &'static str, limit_s: u64, ways: &'static [Way]) -> Step {
-    Step { part, experiment, program, limit_s, needs: None, variable: None, ways }
-}
-
-const fn of(needs: &'static str, step: Step) -> Step {
-    Step { needs: Some(needs), ..step }
-}
-
-const fn with(variable: (&'static str, &'static str), step: Step) -> Step {
-    Step { variable: Some(variable), ..step }
-}
-
-const ALLOCATOR: &str = "PYTORCH_CUDA_ALLOC_CONF";
-
-const STEPS: &[Step] = &[
-    step(1, "E1", "routes", 30, BOTH),
-    of("torch", step(1, "E2", "torch_memory", 60, BOTH)),
-    of("torch", with((ALLOCATOR, "expandable_segments:True"), step(1, "E2", "torch_memory", 60, &[Held(50, 8192, 0)]))),
-    of("torch", with((ALLOCATOR, "backend:cudaMallocAsync"), step(1, "E2", "torch_memory", 60, &[Held(50, 8192, 0)]))),
-    step(1, "E3", "memory", 60, BOTH),
-    of("triton", step(1, "E11", "triton_kernel", 60, &[Held(50, 8192, 0)])),
-    step(2, "E4", "graphs", 20, SHARES),
-    of("torch", step(2, "E4", "torch_graphs", 40, SHARES)),
-    step(2, "E5", "hang_spin", 10, BOTH),
-    step(2, "E5", "hang_value", 10, BOTH),
-    step(2, "E5", "hang_host", 10, BOTH),
-    of("jax", step(2, "E5", "jax_callback", 40, BOTH)),
-    step(2, "E6", "share", 12, &[Native, Held(25, 8192, 0), Held(50, 8192, 0), Held(75, 8192, 0)]),
-    of("torch", step(2, "E6", "torch_share", 45, BOTH)),
-    step(2, "E7", "share", 12, &[Held(30, 8192, 1), Held(50, 8192, 2)]),
-    step(2, "E7", "streams", 12, &[Held(50, 8192, 1)]),
-    of("torch", step(2, "E7", "torch_share", 45, &[Held(30, 8192, 1)])),
-    step(3, "E9", "exits", 90, BOTH),
-    step(3, "E10", "tools", 100, BOTH),
-    step(3, "E11", "sizing", 60, &[Held(50, 8192, 0)]),
-    of("cupy", step(3, "E11", "cupy_pools", 60, BOTH)),
-];
-
 /// Runs the parts that are asked for; whether all went well.
 pub(crate) fn run(arguments: &ExperimentArguments, check: &mut Check<'_>, model: &str) -> Result<bool> {
+    let ExperimentArguments { part, only } = arguments;
     let (site, mut is_well) = (check.site, true);
-    let programs = site.directory().join("programs.py");
-    fs::write(&programs, PROGRAMS)?;
-    let machine = output(Command::new("nvidia-smi").arg("-q"));
-    check.report.keep(&json!({ "experiment": "E0", "nvidia-smi": machine }))?;
-    for part in &arguments.part {
+    for (name, text) in PROGRAMS {
+        fs::write(site.directory().join(name), text)?;
+    }
+    for part in part {
         check.report.say("part", &part.to_string())?;
-        for (number, step) in STEPS.iter().enumerate().filter(|(_, step)| step.part == *part) {
-            if let Some(module) = step.needs.filter(|module| !can_import(module)) {
-                check.report.say(step.experiment, &format!("{}: left out, Python has no {module}", step.program))?;
+        let ends = Instant::now() + PART;
+        let is_asked = |step: &Step| only.is_empty() || only.iter().any(|name| name == step.experiment);
+        for (number, step) in STEPS.iter().enumerate().filter(|(_, step)| step.part == *part && is_asked(step)) {
+            if let Some(missing) = step.missing(site) {
+                check.report.say(step.experiment, &format!("{}: left out, {missing}", step.program))?;
                 continue;
             }
             let mut does_end = true;
             for (turn, way) in step.ways.iter().enumerate() {
                 let name = format!("{}-{number}-{turn}", step.program);
-                let went_well = step.run(*way, &name, &programs, (site, model), check.report)?;
+                if Instant::now() + Duration::from_secs(step.limit_s) > ends {
+                    check.report.say(step.experiment, &format!("{name}: left out, the part has taken too long"))?;
+                    break;
+                }
+                let went_well = match step.run(*way, &name, (site, model), check.report) {
+                    Ok(went_well) => went_well,
+                    Err(error) => {
+                        check.report.broken(&format!("{} {name}", step.experiment), &format!("{error:#}"))?;
+                        false
+                    }
+                };
                 match way {
                     Native => does_end = went_well,
                     Held(..) => is_well &= went_well || !does_end,
@@ -131,6 +98,8 @@ pub(crate) fn run(arguments: &ExperimentArguments, check: &mut Check<'_>, model:
             }
         }
         let checks: &[Part] = match part {
+            _ if !only.is_empty() => &[],
+            1 => &[Part::Robustness],
             2 => &[Part::Overhead],
             3 => &[Part::Memory, Part::Share],
             _ => &[],
@@ -147,34 +116,20 @@ fn can_import(module: &str) -> bool {
     python.is_ok_and(|status| status.success())
 }
 
-fn output(command: &mut Command) -> Option<String> {
-    let output = command.output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 // === impl Step ===
 
 impl Step {
+    /// What it can't be run without, if that isn't there.
+    fn missing(&self, site: &Site) -> Option<String> {
+        let module = self.needs.filter(|module| !can_import(module)).map(|module| format!("Python has no {module}"));
+        let service =
+            (self.is_client && service::program(site).is_none()).then(|| format!("no {SERVICE_CONTROL} in PATH"));
+        module.or(service)
+    }
+
     /// Runs it one way and says how it ended; whether it ended well.
-    fn run(
-        &self,
-        way: Way,
-        name: &str,
-        programs: &Path,
-        (site, model): (&Site, &str),
-        report: &mut Report,
-    ) -> Result<bool> {
-        let words = ["python3".into(), programs.to_owned(), PathBuf::from(self.program)];
-        let (ended, region) = match way {
-            Native => (self.ended(site.command(&words[0]).args(&words[1..]), site.directory(), name)?, None),
-            Held(cores, memory, beside) => {
-                let mut node = Node::new(site, name)?;
-                let held = node.prepare("program", (memory, cores), divvy_api::annotation::Compute::Cap)?;
-                let _beside = Beside::start(&mut node, beside, (100 - cores) / beside.max(1), model, None)?;
-                let ended = self.ended(held.command(site, &words[0]).args(&words[1..]), site.directory(), name)?;
-                (ended, Some(held))
-            }
-        };
+    fn run(&self, way: Way, name: &str, at: (&Site, &str), report: &mut Report) -> Result<bool> {
+        let (ended, region) = self.start(way, name, at)?;
         let totals = region.as_ref().map(Prepared::totals).transpose()?;
         let unknown = totals.map_or(0, |totals| totals.unknown);
         let went_well = ended.status.is_some_and(|status| status.success()) && unknown == 0;
@@ -190,7 +145,8 @@ impl Step {
             Some(status) => status.to_string(),
         };
         let Ended { seconds, answer, complaint, status } = &ended;
-        println!("{:<4} {:<14} {is_held:<24} {seconds:>6.1} s  {verdict}  {answer}", self.experiment, self.program);
+        let shown: String = answer.to_string().chars().take(SHOWN).collect();
+        println!("{:<4} {:<14} {is_held:<24} {seconds:>6.1} s  {verdict}  {shown}", self.experiment, self.program);
         report.keep(&json!({
             "experiment": self.experiment, "program": self.program, "way": is_held, "variable": self.variable,
             "seconds": seconds, "code": status.and_then(|status| status.code()),
@@ -201,6 +157,32 @@ impl Step {
             "ooms": totals.map(|totals| totals.ooms),
         }))?;
         Ok(went_well)
+    }
+
+    /// Runs it one way, with what it needs beside it. Answers its container too, if it had one.
+    fn start(&self, way: Way, name: &str, (site, model): (&Site, &str)) -> Result<(Ended, Option<Prepared>)> {
+        let [(programs, _), (frameworks, _)] = PROGRAMS;
+        let file = site.directory().join(if self.needs.is_some() { frameworks } else { programs });
+        let words = ["python3".into(), file, PathBuf::from(self.program)];
+        let service = self.is_client.then(|| service::program(site)).flatten();
+        let service = service.map(|program| Service::start(site, program)).transpose()?;
+        match way {
+            Native => {
+                let mut command = site.command(&words[0]);
+                if let Some(service) = &service {
+                    service.limit(&mut command, CLIENT);
+                }
+                Ok((self.ended(command.args(&words[1..]), site.directory(), name)?, None))
+            }
+            Held(cores, memory, beside) => {
+                let mut node = Node::new(site, name)?;
+                let held = node.prepare("program", part(memory, cores), divvy_api::annotation::Compute::Cap)?;
+                let _beside = Beside::start(&mut node, beside, (100 - cores) / beside.max(1), model, None)?;
+                let mut command = held.command(site, &words[0]);
+                service.iter().try_for_each(|service| service.mislead(&mut command, &held, CLIENT))?;
+                Ok((self.ended(command.args(&words[1..]), site.directory(), name)?, Some(held)))
+            }
+        }
     }
 
     /// Runs a command until it ends, or ends it and all that it has started at the deadline.

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -117,8 +118,8 @@ struct Sample {
 pub(crate) fn run(arguments: &RunArguments, site: &Site, model: &str, report: &mut Report) -> Result<ExitCode> {
     let RunArguments { cores, memory, host, compute, beside, context, program } = arguments;
     let mut node = Node::new(site, "run")?;
-    let tested = node.prepare("program", (*memory, *cores), *compute)?;
-    tested.oversubscribe(*host)?;
+    ensure!(host <= memory, "--host {host}: must not exceed --memory {memory}");
+    let tested = node.prepare("program", Share { host: Memory::mib(*host), ..part(*memory, *cores) }, *compute)?;
     let _beside = Beside::start(&mut node, *beside, (100 - cores) / (*beside).max(1), model, *context)?;
     let nvml = site.nvml();
     let words = program.iter().map(absolute).collect::<Result<Vec<_>>>()?;
@@ -142,6 +143,11 @@ pub(crate) fn run(arguments: &RunArguments, site: &Site, model: &str, report: &m
         0 if last.unknown > 0 => ExitCode::FAILURE,
         code => ExitCode::from(code),
     })
+}
+
+/// So many MiB and percent of a GPU.
+pub(crate) fn part(memory: u64, cores: u32) -> Share {
+    Share { memory: Memory::mib(memory), cores: Cores::new(cores), ..Share::default() }
 }
 
 fn compute(word: &str) -> Compute {
@@ -244,10 +250,9 @@ impl<'a> Node<'a> {
         Ok(Self { site, card: site.uuid.parse()?, run_dir, containers, tenants: Vec::new() })
     }
 
-    /// Prepares a container with so many MiB and percent.
-    pub(crate) fn prepare(&mut self, name: &str, (memory, cores): (u64, u32), compute: Compute) -> Result<Prepared> {
-        let (nonce, cores) = (Nonce::random(), Cores::new(cores));
-        let share = Share { memory: Memory::mib(memory), cores, ..Share::default() };
+    /// Prepares a container.
+    pub(crate) fn prepare(&mut self, name: &str, share: Share, compute: Compute) -> Result<Prepared> {
+        let nonce = Nonce::random();
         self.containers.prepare(&AllocatedContainer {
             pod: &PodRef { uid: name.to_owned(), namespace: "gpu-check".to_owned(), name: name.to_owned() },
             name: "main",
@@ -257,7 +262,7 @@ impl<'a> Node<'a> {
         })?;
         let root = self.run_dir.join(format!("containers/{nonce}"));
         let region = File::options().read(true).write(true).open(root.join("region/books"))?;
-        self.tenants.push(clock::Tenant { nonce, priority: None, cards: vec![(self.card.clone(), cores)] });
+        self.tenants.push(clock::Tenant { nonce, priority: None, cards: vec![(self.card.clone(), share.cores)] });
         Ok(Prepared { nonce, root, share, region })
     }
 
@@ -299,7 +304,7 @@ impl Beside {
     ) -> Result<Self> {
         let figures = Node::driver_memory(model, context_mib)?;
         let mib = BESIDE_MIB + (figures.context_bytes >> 20);
-        let others = (0..count).map(|number| node.prepare(&format!("beside-{number}"), (mib, cores), Compute::Cap));
+        let others = (0..count).map(|number| node.prepare(&format!("beside-{number}"), part(mib, cores), Compute::Cap));
         let others: Vec<Prepared> = others.collect::<Result<_>>()?;
         let clock = CancellationToken::new();
         node.start_clock(figures, clock.clone())?;
@@ -328,16 +333,13 @@ impl Prepared {
         site.command_in(program, &self.root)
     }
 
-    /// Lets so many MiB of its memory lie in host memory, in the limits file that no program has read yet.
-    fn oversubscribe(&self, host_mib: u64) -> Result<()> {
-        let memory_mib = self.share.memory.as_mib();
-        ensure!(host_mib <= memory_mib, "--host {host_mib}: must not exceed --memory {memory_mib}");
-        if host_mib > 0 {
-            let path = self.root.join("limits/limits");
-            let limits = fs::read_to_string(&path)?;
-            fs::write(&path, limits.replace("\nend\n", &format!(" host-mib {host_mib}\nend\n")))?;
-        }
-        Ok(())
+    /// Makes its programs clients of the multi-process service whose sockets are in a directory.
+    pub(crate) fn use_service(&self, pipe: &Path) -> Result<()> {
+        let limits = self.root.join("limits/limits");
+        let text = fs::read_to_string(&limits)?;
+        fs::write(&limits, text.replace("\ntier shim\n", "\ntier mps\n"))?;
+        // The library that is built for tests looks in the container's directory.
+        Ok(symlink(pipe, self.root.join("mps"))?)
     }
 
     /// What its region says.

@@ -3,7 +3,7 @@
 use divvy_api::annotation::Preferences;
 
 use super::Settings;
-use super::pod::Pod;
+use super::pod::{Place, Pod};
 use super::refusal::Refusal;
 use super::requests::{self, Requests};
 use super::rules::{self, GpuAccess};
@@ -37,4 +37,22 @@ pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     }
     let warnings = rules::warnings(pod, &accesses);
     Ok(Examined { requests, accesses, preferences, warnings })
+}
+
+/// Ephemeral containers that are added to a pod, with their access. They request nothing, the kubelet gives them no device,
+/// and nothing keeps them to the share of another container: so they see no GPU, whichever pod they are added to.
+pub(super) fn debugged<'p>(
+    old: &'p Pod,
+    new: &'p Pod,
+    settings: &Settings,
+) -> Result<Vec<(Place<'p>, GpuAccess)>, Vec<Refusal>> {
+    let added = new.added_ephemeral_containers(old);
+    let added: Vec<_> = added.map(|place| (place, GpuAccess::of(&place, None, settings))).collect();
+    let refusals: Vec<_> = added
+        .iter()
+        .flat_map(|(place, access)| {
+            requests::no_request(place, &settings.names).into_iter().chain(rules::container(place, *access))
+        })
+        .collect();
+    if refusals.is_empty() { Ok(added) } else { Err(refusals) }
 }

@@ -5,10 +5,10 @@ use divvy_api::annotation::{self, Document, Preferences};
 use divvy_api::container::VISIBLE_DEVICES;
 use serde_json::json;
 
-use super::examine::{Examined, examine};
+use super::examine::{self, Examined, examine};
 use super::hints;
 use super::patch::{Changes, Patch};
-use super::pod::Pod;
+use super::pod::{Place, Pod};
 use super::refusal::Refusal;
 use super::requests::Requests;
 use super::review::Answer;
@@ -21,7 +21,7 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
     let Examined { requests, accesses, preferences, mut warnings } = examine(pod, namespace, settings)?;
     let mut patch = Patch::default();
     requests.write(pod, &settings.names, &mut patch);
-    hide_cards(pod, &accesses, &mut patch);
+    hide_cards(pod.containers().zip(accesses), &mut patch);
     let request = requests.request();
     let fit = if requests.is_empty() { None } else { fits(&demand(pod, namespace, requests, preferences)) };
     let mut annotations = Changes::new();
@@ -45,8 +45,21 @@ pub(super) fn hide(pod: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal
         return Err(refusals);
     }
     let mut patch = Patch::default();
-    hide_cards(pod, &accesses, &mut patch);
+    hide_cards(pod.containers().zip(accesses), &mut patch);
     Ok(Answer { patch, ..Answer::default() })
+}
+
+/// Answers the review of ephemeral containers that are added to a pod.
+pub(super) fn debug(old: &Pod, new: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
+    let mut patch = Patch::default();
+    let hidden = hide_cards(examine::debugged(old, new, settings)?, &mut patch);
+    let warning = |field| {
+        format!(
+            "{field}: sees no GPU, because an ephemeral container can't request one: kubectl exec runs a command in a \
+             container that has"
+        )
+    };
+    Ok(Answer { patch, warnings: hidden.into_iter().map(warning).collect(), ..Answer::default() })
 }
 
 /// Demand of a pod that is about to be created: it has no UID yet, by which the policy `random` draws, and its priority and
@@ -82,12 +95,16 @@ fn annotate<D: Document + PartialEq>(pod: &Pod, document: Option<&D>, changes: &
     }
 }
 
-/// CUDA's images ask for all cards; a variable of the pod outdoes that, as it does one from `envFrom`.
-fn hide_cards(pod: &Pod, accesses: &[GpuAccess], patch: &mut Patch) {
-    for (place, access) in pod.containers().zip(accesses) {
-        if *access == GpuAccess::Without && place.variables(VISIBLE_DEVICES).next().is_none() {
-            let variable = json!({ "name": VISIBLE_DEVICES, "value": NO_CARD });
-            patch.append(&format!("{}/env", place.pointer()), place.container.env.is_some(), vec![variable]);
-        }
-    }
+/// CUDA's images ask for all cards; a variable of the pod outdoes that, as it does one from `envFrom`. Returns the
+/// containers that were changed.
+fn hide_cards<'p>(containers: impl IntoIterator<Item = (Place<'p>, GpuAccess)>, patch: &mut Patch) -> Vec<String> {
+    let is_open = |(place, access): &(Place<'p>, GpuAccess)| {
+        *access == GpuAccess::Without && place.variables(VISIBLE_DEVICES).next().is_none()
+    };
+    let hide = |(place, _): (Place<'p>, _)| {
+        let variable = json!({ "name": VISIBLE_DEVICES, "value": NO_CARD });
+        patch.append(&format!("{}/env", place.pointer()), place.container.env.is_some(), vec![variable]);
+        place.field()
+    };
+    containers.into_iter().filter(is_open).map(hide).collect()
 }

@@ -82,6 +82,12 @@ impl Pod {
         self.places("spec.ephemeralContainers", |spec| &spec.ephemeral_containers, |_| ContainerKind::App)
     }
 
+    /// Those that `old` lacks; the others can't be changed any more.
+    pub(super) fn added_ephemeral_containers<'p>(&'p self, old: &'p Self) -> impl Iterator<Item = Place<'p>> {
+        let added = |place: &Place<'_>| old.ephemeral_containers().all(|other| other.name() != place.name());
+        self.ephemeral_containers().filter(added)
+    }
+
     fn places<'p>(
         &'p self,
         list: &'static str,

@@ -7,10 +7,11 @@
 use divvy_api::annotation::{Compute, Preferences, Priority};
 use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
 use divvy_api::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
+use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerRequest, GpuRequest, ResourceNames};
 
 use super::Settings;
-use super::pod::{EnvVar, Place, Pod};
+use super::pod::{EnvVar, Place, Pod, Quantity};
 use super::refusal::Refusal;
 
 /// Values of [`VISIBLE_DEVICES`] that name no card.
@@ -37,11 +38,13 @@ pub(super) enum GpuAccess {
 impl GpuAccess {
     pub(super) fn of(place: &Place<'_>, request: Option<GpuRequest>, settings: &Settings) -> Self {
         let domain = settings.names.count.domain();
-        let foreign =
-            |name: &str| name.split_once('/').is_some_and(|(of, _)| of == domain) && !settings.names.is_ours(name);
+        let foreign = |(name, amount): (&str, &Quantity)| {
+            let is_foreign = name.split_once('/').is_some_and(|(of, _)| of == domain) && !settings.names.is_ours(name);
+            is_foreign && parse_count(&amount.0).is_ok_and(|amount| amount > 0)
+        };
         match request {
             Some(request) => Self::Requests(request),
-            None if place.is_privileged() || place.resources().any(foreign) => Self::Exempt,
+            None if place.is_privileged() || place.amounts().any(foreign) => Self::Exempt,
             None => Self::Without,
         }
     }

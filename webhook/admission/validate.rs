@@ -7,8 +7,7 @@ use super::examine::examine;
 use super::mutate::unsettled;
 use super::pod::Pod;
 use super::refusal::Refusal;
-use super::requests::no_request;
-use super::rules::{self, GpuAccess};
+use super::rules;
 
 /// A new pod must be as [`mutate`](super::mutate::mutate) leaves it.
 pub(super) fn created(pod: &Pod, namespace: &str, settings: &Settings) -> Result<(), Vec<Refusal>> {
@@ -33,18 +32,5 @@ pub(super) fn updated(old: &Pod, new: &Pod, namespace: &str, settings: &Settings
     {
         refusals.extend(found);
     }
-    if refusals.is_empty() { Ok(()) } else { Err(refusals) }
-}
-
-/// Ephemeral containers that are added to a pod: they hold nothing, and may see what they could see before.
-pub(super) fn debugged(old: &Pod, new: &Pod, settings: &Settings) -> Result<(), Vec<Refusal>> {
-    let added = new.ephemeral_containers();
-    let added = added.filter(|place| old.ephemeral_containers().all(|other| other.name() != place.name()));
-    let refusals: Vec<_> = added
-        .flat_map(|place| {
-            let access = GpuAccess::of(&place, None, settings);
-            no_request(&place, &settings.names).into_iter().chain(rules::container(&place, access))
-        })
-        .collect();
     if refusals.is_empty() { Ok(()) } else { Err(refusals) }
 }

@@ -35,6 +35,8 @@ pub(super) struct Facts {
     pub(super) policies: Fact<Vec<ValidatingAdmissionPolicy>>,
     pub(super) bindings: Fact<Vec<ValidatingAdmissionPolicyBinding>>,
     pub(super) webhook: WebhookFacts,
+    /// Namespaces with the label [`HIDES_GPUS`], whatever its value.
+    pub(super) hiding: Fact<Vec<Namespace>>,
     /// Pods that haven't started.
     pub(super) pending: Fact<Vec<PodView>>,
     /// Pods that run; read only if nothing else shows that the scheduler calls the extender.
@@ -100,6 +102,8 @@ pub(super) struct Replica {
 pub(super) const WEBHOOK: &str = "divvy-webhook";
 /// Name of the extender's Service and its EndpointSlice.
 pub(super) const EXTENDER: &str = "divvy-extender";
+/// Label of a namespace: with `true`, its pods see no GPU unless they request one.
+pub(super) const HIDES_GPUS: &str = "divvy.dev/hide-gpus";
 /// Port at which a replica serves `/readyz` and `/metrics`.
 const METRICS_PORT: u16 = 9403;
 const CALLS: &str = "divvy_extender_calls_total";
@@ -124,6 +128,7 @@ impl Facts {
             gpu_nodes: cluster.list(&cluster.gpu_nodes(), None).await,
             policies: cluster.list(&Api::all(client()), None).await,
             bindings: cluster.list(&Api::all(client()), None).await,
+            hiding: cluster.list(&Api::all(client()), Some(HIDES_GPUS)).await,
             pending: pods("Pending").await,
             running: if calls.is_some_and(|calls| calls > 0.0) { Ok(Vec::new()) } else { pods("Running").await },
             webhook,

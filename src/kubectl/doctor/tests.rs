@@ -2,13 +2,14 @@ use std::sync::LazyLock;
 
 use divvy_api::gpunode::GpuNode;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::CustomResourceExt as _;
 use kube::api::{ApiResource, DynamicObject};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::facts::{Configuration, EXTENDER, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
+use super::facts::{Configuration, EXTENDER, HIDES_GPUS, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
 use super::*;
 use crate::cluster::Refusal;
 
@@ -94,7 +95,7 @@ fn sound() -> Facts {
                 ]),
             ),
             extender: service(EXTENDER, &json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }])),
-            mutating: Ok(Some(configuration(&[("mutate.divvy.dev", "Fail")]))),
+            mutating: Ok(Some(configuration(&[("mutate.divvy.dev", "Fail"), ("hide.divvy.dev", "Fail")]))),
             validating: Ok(Some(configuration(&[("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")]))),
             secret: Ok(Some(read(json!({ "data": { "ca.crt": ByteString(CA.as_bytes().to_vec()) } })))),
             lease: Ok(Some(read(json!({ "spec": {
@@ -102,9 +103,15 @@ fn sound() -> Facts {
             } })))),
             replicas: Ok(vec![replica("divvy-webhook-a", 7.0), replica("divvy-webhook-b", 0.0)]),
         },
+        hiding: Ok(vec![labelled("team-a", "true"), labelled("team-b", "true")]),
         pending: Ok(Vec::new()),
         running: Ok(Vec::new()),
     }
+}
+
+/// A namespace with this value of the label.
+fn labelled(name: &str, value: &str) -> Namespace {
+    read(json!({ "metadata": { "name": name, "labels": { HIDES_GPUS: value } } }))
 }
 
 /// What isn't ok once some of the installation is changed.
@@ -136,6 +143,7 @@ fn missing_webhook_is_reported_once() {
         let webhook = &mut facts.webhook;
         (webhook.deployment, webhook.service.service, webhook.mutating, webhook.validating) =
             (Ok(None), Ok(None), Ok(None), Ok(None));
+        facts.hiding = Ok(Vec::new());
     });
     assert_eq!(bare, "");
     let forbidden = || Refusal::Forbidden("no".to_owned());
@@ -143,6 +151,7 @@ fn missing_webhook_is_reported_once() {
         let webhook = &mut facts.webhook;
         (webhook.deployment, webhook.service.service) = (Err(forbidden()), Err(forbidden()));
         (webhook.mutating, webhook.validating) = (Err(forbidden()), Err(forbidden()));
+        facts.hiding = Ok(Vec::new());
     });
     assert_eq!(unseen, "not checked: webhook: missing permission: no\n");
 }
@@ -284,7 +293,9 @@ fn every_webhook_check_can_fail() {
         wrong(|facts| of(facts).extender.endpoints = Err(Refusal::Forbidden("User \"x\" cannot list".to_owned()))),
         wrong(|facts| of(facts).mutating = Ok(None)),
         wrong(|facts| of(facts).validating = Ok(Some(configuration(&[("validate.divvy.dev", "Fail")])))),
-        wrong(|facts| of(facts).mutating = Ok(Some(configuration(&[("mutate.divvy.dev", "Ignore")])))),
+        wrong(|facts| {
+            of(facts).mutating = Ok(Some(configuration(&[("mutate.divvy.dev", "Ignore"), ("hide.divvy.dev", "Fail")])));
+        }),
         with(""),
         with("rubbish"),
         with(&certificate()),
@@ -301,6 +312,23 @@ fn every_webhook_check_can_fail() {
     insta::assert_snapshot!(breaks.join("\n"));
     let both = with(&format!("{}{}", certificate(), *CA));
     assert_eq!(both, "", "while authorities change, both are believed");
+}
+
+#[test]
+fn label_that_hides_no_gpus_is_reported() {
+    let old = || configuration(&[("mutate.divvy.dev", "Fail")]);
+    let forbidden = || Refusal::Forbidden("User \"x\" cannot list".to_owned());
+    let breaks = [
+        wrong(|facts| facts.webhook.mutating = Ok(Some(old()))),
+        wrong(|facts| {
+            let webhook = &mut facts.webhook;
+            (webhook.deployment, webhook.service.service, webhook.mutating, webhook.validating) =
+                (Ok(None), Ok(None), Ok(None), Ok(None));
+        }),
+        wrong(|facts| facts.hiding.as_mut().expect("two").push(labelled("team-c", "yes"))),
+        wrong(|facts| facts.hiding = Err(forbidden())),
+    ];
+    insta::assert_snapshot!(breaks.join("\n"));
 }
 
 #[test]

@@ -1,15 +1,20 @@
 //! The webhook: whether it runs, which authority the API server trusts, whether there is a leader, and whether it is called.
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use super::certificate::{self, Authority};
 use super::check::Check;
-use super::facts::{Configuration, EXTENDER, Facts, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
+use super::facts::{Configuration, EXTENDER, Facts, HIDES_GPUS, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
 use super::pods;
+use crate::text::listed;
 
 /// Webhooks of each configuration with their failure policies, as shipped.
-const MUTATING: [(&str, &str); 1] = [("mutate.divvy.dev", "Fail")];
+const MUTATING: [(&str, &str); 2] = [("mutate.divvy.dev", "Fail"), (HIDE, "Fail")];
 const VALIDATING: [(&str, &str); 2] = [("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")];
+/// Webhook for the pods of namespaces with the label [`HIDES_GPUS`].
+const HIDE: &str = "hide.divvy.dev";
 /// A Lease is renewed every few seconds; clocks differ by less.
 const STALE: i64 = 300;
 
@@ -30,6 +35,32 @@ pub(super) fn webhook(facts: &Facts) -> Vec<Check> {
     checks.push(configuration("validating webhook", validating, &VALIDATING, facts));
     checks.extend([answers(facts), lease(facts), pods::extender(facts)]);
     checks
+}
+
+/// Whether GPUs are hidden where a label asks for it; nothing to say where none does.
+pub(super) fn hidden(facts: &Facts) -> Option<Check> {
+    let link = "hidden GPUs";
+    let (labelled, mutating) = match (&facts.hiding, &facts.webhook.mutating) {
+        (Ok(labelled), _) if labelled.is_empty() => return None,
+        (Err(refused), _) | (_, Err(refused)) => return Some(Check::unseen(link, refused)),
+        (Ok(labelled), Ok(mutating)) => (labelled, mutating),
+    };
+    let is_on = |namespace: &&Namespace| namespace.labels().get(HIDES_GPUS).is_some_and(|value| value == "true");
+    if let Some(off) = labelled.iter().find(|namespace| !is_on(namespace)) {
+        let (name, value) = (off.name_any(), &off.labels()[HIDES_GPUS]);
+        let found = format!("namespace {name} has the label {HIDES_GPUS} with \"{value}\", which has no effect");
+        let remedy =
+            format!("kubectl label --overwrite namespace {name} {HIDES_GPUS}=true, or {HIDES_GPUS}- to remove it");
+        return Some(Check::warning(link, found, remedy));
+    }
+    let names = listed(&labelled.iter().map(Namespace::name_any).collect::<Vec<_>>(), 3);
+    let is_called = mutating.iter().flat_map(|found| &found.webhooks).any(|webhook| webhook.name == HIDE);
+    Some(if is_called {
+        Check::ok(link, format!("pods without a GPU request see none in {names}"))
+    } else {
+        let found = format!("{HIDE} is missing: the label {HIDES_GPUS} has no effect in {names}");
+        Check::failed(link, found, "apply deploy/manifests")
+    })
 }
 
 fn replicas(facts: &Facts) -> Check {

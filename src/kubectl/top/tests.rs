@@ -32,7 +32,7 @@ fn each_container_is_one_line() {
     let region = RegionUsage { used_bytes: 3 << 30, busy_percent: Some(29), processes: 2, ..RegionUsage::default() };
     let first = RegionUsage { busy_percent: None, ..region };
     let finding = ShareViolation {
-        kind: ViolationKind::AboveShare,
+        kind: ViolationKind::AboveShare.to_string(),
         card: a.parse().expect("a UUID"),
         of: Some(of("team", "zeta")),
         pids: vec![1],

@@ -2,11 +2,13 @@
 
     python3 programs.py NAME
 
-Those that need no framework call the driver by ctypes, so that they run on the stand-in too. Kernels are PTX; the stand-in
-knows them by their names.
+They call the driver by ctypes, so that they run on the stand-in too. Kernels are PTX; the stand-in knows them by their names.
+Those that need a framework are in frameworks.py.
 """
 
 import ctypes
+import glob
+import importlib.metadata
 import json
 import os
 import signal
@@ -17,6 +19,8 @@ import time
 
 MIB = 1 << 20
 GIB = 1 << 30
+# The environment of programs that are not under the library.
+PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 PTX = b"""
 .version 6.0
@@ -154,6 +158,40 @@ class Cuda:
         self.call("cuCtxSynchronize")
 
 
+def machine():
+    """E0: what this machine is."""
+    commands = (["nvidia-smi", "-q"], ["nvidia-smi", "-L"], ["uname", "-a"], ["ldd", "--version"])
+    figures = {" ".join(command): output(command) for command in commands}
+    names = ("torch", "jax", "cupy", "triton", "nvidia", "cuda")
+    found = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    figures["python"] = sys.version
+    figures["packages"] = {name: version for name, version in sorted(found.items()) if name and name.lower().startswith(names)}
+    return figures
+
+
+def output(command, environment=None):
+    """What a program prints, with its exit code and complaints if there are; None if it isn't there."""
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=8, env=environment)
+    except FileNotFoundError:
+        return None
+    except subprocess.TimeoutExpired:
+        return "timed out"
+    return ended.stdout if (ended.returncode, ended.stderr) == (0, "") else [ended.returncode, ended.stdout, ended.stderr]
+
+
+def preloads():
+    """E0: programs that use no GPU, or only ask about it, are as they are without the library."""
+    alike, wrong = [], {}
+    for program in ("true", "bash", "python3", "nvidia-smi", "nvcc"):
+        without, held = output([program, "--version"], PLAIN), output([program, "--version"])
+        if without == held and without is not None:
+            alike.append(program)
+        elif without != held:
+            wrong[program] = {"without": without, "with": held}
+    return {"alike": alike, "wrong": wrong}
+
+
 def routes():
     """E1: whether cuGetProcAddress answers with exported symbols, and what asks for a context."""
     cuda = Cuda()
@@ -175,6 +213,10 @@ def routes():
                     asked += 1
                     if found.value not in known:
                         strange.append([name, version, flags])
+                found = ctypes.c_void_p()
+                code = cuda.code("cuGetProcAddress", name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags))
+                if code == 0 and found.value and found.value not in known:
+                    strange.append([name, version, flags, "cuGetProcAddress"])
     events = [cuda.made("cuEventCreate", 0) for _ in range(2)]
     for event in events:
         cuda.call("cuEventRecord", event, None)
@@ -182,15 +224,20 @@ def routes():
     elapsed, status = ctypes.c_float(), ctypes.c_int()
     codes = {}
 
-    def ask():
-        codes["query"] = cuda.code("cuEventQuery", events[0])
-        codes["elapsed"] = cuda.code("cuEventElapsedTime", ctypes.byref(elapsed), events[0], events[1])
-        codes["capturing"] = cuda.code("cuStreamIsCapturing", None, ctypes.byref(status))
+    def ask(where):
+        if where == "in another context":
+            cuda.made("cuCtxCreate_v2", 0, 0)
+        codes[where] = {
+            "query": cuda.code("cuEventQuery", events[0]),
+            "elapsed": cuda.code("cuEventElapsedTime", ctypes.byref(elapsed), events[0], events[1]),
+            "capturing": cuda.code("cuStreamIsCapturing", None, ctypes.byref(status)),
+        }
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    return {"asked": asked, "other_addresses": strange, "without_context": codes}
+    for where in ("without a context", "in another context"):
+        thread = threading.Thread(target=ask, args=[where])
+        thread.start()
+        thread.join()
+    return {"asked": asked, "other_addresses": strange, "codes": codes}
 
 
 def driver_bytes():
@@ -198,7 +245,7 @@ def driver_bytes():
     try:
         text = subprocess.run(
             ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=10,
+            capture_output=True, text=True, timeout=10, env=PLAIN,
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -229,6 +276,9 @@ def memory():
         held = step(f"{count} times {size} bytes", lambda: [cuda.allocate(size) for _ in range(count)])
         for address in held:
             cuda.free(address)
+    # Width, height, format (floats) and channels of CUDA_ARRAY_DESCRIPTOR.
+    array = (ctypes.c_uint64 * 3)(4096, 4096, 0x20 | 1 << 32)
+    step("array of 4096 x 4096 floats", lambda: cuda.made("cuArrayCreate_v2", ctypes.byref(array)))
     address = ctypes.c_uint64()
     step("1 byte of a pool", lambda: cuda.call("cuMemAllocAsync", ctypes.byref(address), ctypes.c_size_t(1), stream))
     before = driver_bytes()
@@ -313,6 +363,35 @@ def streams():
     return {"four streams": busy(6, streams=4)["kernels_per_second"]}
 
 
+def processes():
+    """E7: two processes of a container."""
+    command = [sys.executable, __file__, "share"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    return {"each": [json.loads(one.communicate()[0])["long"] for one in both]}
+
+
+def launch_bound():
+    """E7: kernels of 20 us with as long a pause behind each, as of a program that waits for its host."""
+    cuda = Cuda()
+    kernel, stream = cuda.kernels()["busy_ns"], cuda.stream()
+    seconds, spans = [], []
+    began = time.monotonic()
+    while time.monotonic() - began < 6:
+        start = time.monotonic()
+        cuda.launch(kernel, 20_000, stream)
+        cuda.call("cuStreamSynchronize", stream)
+        end = time.monotonic()
+        spans.append((end - start) * 1e6)
+        seconds.append(int(end - began))
+        while time.monotonic() - end < 20e-6:
+            pass
+    spans.sort()
+    return {
+        "kernels_per_second": [seconds.count(second) for second in range(6)],
+        "us_median": spans[len(spans) // 2], "us_p99": spans[int(len(spans) * 0.99)],
+    }
+
+
 def graphs():
     """E4: 81 graphs replayed in sequence, as vLLM's pieces of a step are; ms a step."""
     cuda = Cuda()
@@ -390,120 +469,83 @@ def tools():
     return codes
 
 
-def torch_memory():
-    """E2: PyTorch fills its memory twice; what it is shown."""
-    import torch
-
-    figures = {"torch": torch.__version__, "devices": torch.cuda.device_count()}
-    figures["total"] = torch.cuda.get_device_properties(0).total_memory
-    for turn in ("first", "second"):
-        held, refused = [], None
-        while refused is None:
-            try:
-                held.append(torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"))
-            except Exception as error:  # noqa: BLE001 - the type is what is asked
-                refused = type(error).__name__
-        figures[turn] = {"mib": 64 * len(held), "refused by": refused, "info": torch.cuda.mem_get_info()}
-        del held
-        torch.cuda.empty_cache()
+def client(most=None):
+    """Work, and pieces of 64 MiB until they are refused, or so many MiB; what this client of MPS is shown."""
+    cuda = Cuda()
+    stream = cuda.stream()
+    cuda.launch(cuda.kernels()["busy_ns"], 1_000_000, stream)
+    cuda.synchronise()
+    processors = ctypes.c_int()
+    code = cuda.code("cuDeviceGetAttribute", ctypes.byref(processors), 16, 0)
+    figures = {"multiprocessors": None if code else processors.value, "total_mib": cuda.info()[1] // MIB, "mib": 0, "code": 0}
+    address = ctypes.c_uint64()
+    while not figures["code"] and (most is None or figures["mib"] < most):
+        figures["code"] = cuda.code("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(64 * MIB))
+        figures["mib"] += 0 if figures["code"] else 64
     return figures
 
 
-def torch_share():
-    """E6: products of matrices for 8 s; how many a second, by their size."""
-    import torch
-
-    figures = {}
-    for size in (1024, 4096, 8192):
-        a = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
-        torch.mm(a, a)
-        torch.cuda.synchronize()
-        count, began = 0, time.monotonic()
-        while time.monotonic() - began < 8:
-            for _ in range(max(1, 2_000_000_000_000 // (2 * size**3))):
-                torch.mm(a, a)
-                count += 1
-            torch.cuda.synchronize()
-        figures[str(size)] = count / (time.monotonic() - began)
-    return figures
+def client_beside():
+    print(json.dumps(client(512)), flush=True)
+    sys.stdin.read()
+    return {}
 
 
-def torch_graphs():
-    """E4: a captured step and torch.compile with graphs; ms a step."""
-    import torch
-
-    layers = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(24)]).cuda().half()
-    x = torch.randn(8, 1024, device="cuda", dtype=torch.half)
-    with torch.no_grad():
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                layers(x)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            layers(x)
-        figures = {}
-        for name, step in (("eager", lambda: layers(x)), ("graph", graph.replay)):
-            torch.cuda.synchronize()
-            began = time.monotonic()
-            for _ in range(500):
-                step()
-            torch.cuda.synchronize()
-            figures[name] = (time.monotonic() - began) * 1000 / 500
-    return figures
+def service():
+    """E13: two clients of MPS at once; what refuses memory, and which limits count."""
+    beside = subprocess.Popen([sys.executable, __file__, "client_beside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    first = json.loads(beside.stdout.readline())
+    second = client()
+    pipe = os.environ["SERVICE_PIPE"]
+    control = {**PLAIN, "CUDA_MPS_PIPE_DIRECTORY": pipe, "CUDA_MPS_LOG_DIRECTORY": pipe}
+    ask = lambda command: subprocess.run(
+        [os.environ["SERVICE_CONTROL"]], input=command + "\n", capture_output=True, text=True, timeout=8, env=control,
+        check=True,
+    ).stdout.strip()
+    servers = ask("get_server_list")
+    clients = {server: ask(f"get_client_list {server}").split("\n") for server in servers.split()}
+    beside.communicate()
+    return {"first": first, "second": second, "pids": [beside.pid, os.getpid()], "clients": clients}
 
 
-def jax_callback():
-    """E5: a callback of JAX that runs JAX."""
-    import jax
-    import jax.numpy as jnp
+def shown_by_nvml():
+    """The first GPU's memory in MiB as nvidia-smi and pynvml show it here, and as the driver has it; None where it isn't known."""
+    query = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
+    try:
+        import pynvml
 
-    inner = jax.jit(lambda x: x @ x)
-    f = jax.jit(lambda x: jax.pure_callback(lambda y: inner(jnp.asarray(y)), jax.ShapeDtypeStruct((512, 512), x.dtype), x) + 1)
-    x = jnp.ones((512, 512))
-    for _ in range(3):
-        x = f(x / 512)
-    x.block_until_ready()
-    return {"jax": jax.__version__}
-
-
-def cupy_pools():
-    """E11: CuPy's pools, and a host function that waits for another thread's launch."""
-    import cupy
-
-    event = threading.Event()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        cupy.cuda.Stream.launch_host_func(stream, lambda _: event.wait(), None)
-    a = cupy.ones((4096, 4096))
-    (a @ a).sum()
-    event.set()
-    stream.synchronize()
-    with cupy.cuda.using_allocator(cupy.cuda.MemoryAsyncPool().malloc):
-        cupy.ones(64 * MIB, dtype=cupy.uint8)
-    return {"cupy": cupy.__version__}
+        pynvml.nvmlInit()
+        shown = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0))
+        by_module = [shown.total // MIB, shown.used // MIB]
+    except ImportError:
+        by_module = None
+    by_driver = {"nvidia-smi": output(query, PLAIN), "bytes of this process": driver_bytes()}
+    return {"nvidia-smi": output(query), "pynvml": by_module, "by the driver": by_driver}
 
 
-def triton_kernel():
-    """A kernel that Triton compiles and tunes."""
-    import torch
-    import triton
-    import triton.language as tl
+def cudart():
+    """E2: the runtime of CUDA 12, loaded as a library of its own, fills its memory; None if Python has none."""
+    packages = [os.path.join(path, "nvidia") for path in sys.path]
+    found = [each for path in packages for each in glob.glob(f"{path}/**/libcudart.so.12", recursive=True)]
+    if not found:
+        return {"cudart": None}
+    runtime, address = ctypes.CDLL(found[0]), ctypes.c_void_p()
+    free, total, mib, code = ctypes.c_size_t(), ctypes.c_size_t(), 0, 0
+    runtime.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total))
+    while not code:
+        code = runtime.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(64 * MIB))
+        mib += 0 if code else 64
+    pooled = runtime.cudaMallocAsync(ctypes.byref(address), ctypes.c_size_t(64 * MIB), None)
+    return {"cudart": found[0], "total_mib": total.value // MIB, "mib": mib, "code": code, "code of a pool": pooled}
 
-    @triton.autotune(configs=[triton.Config({"BLOCK": block}) for block in (128, 256, 512, 1024)], key=["n"])
-    @triton.jit
-    def add(x, y, out, n, BLOCK: tl.constexpr):
-        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
 
-    x = torch.rand(1 << 20, device="cuda")
-    out = torch.empty_like(x)
-    add[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x, out, x.numel())
-    assert torch.equal(out, x + x)
-    return {"triton": triton.__version__}
+def main(programs):
+    """Runs the one that is asked for."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    answer = programs[sys.argv[1]]()
+    print(json.dumps(answer), flush=True)
+    sys.exit(1 if answer.get("wrong") else 0)
 
 
 if __name__ == "__main__" and len(sys.argv) > 1 and sys.argv[1]:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    print(json.dumps(globals()[sys.argv[1]]()), flush=True)
+    main(globals())

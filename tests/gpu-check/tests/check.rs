@@ -104,17 +104,22 @@ fn a_program_runs_with_its_share_and_its_exit_code() {
     assert_eq!(run_program(&["--cores", "101"], &["true"]).status.code(), Some(64));
 }
 
-#[test]
-fn experiments_answer_without_and_with_the_library() {
+/// What the programs of these experiments answer, in the order of the ways in which they run.
+fn experiments(options: &[&str], program: &str) -> Vec<Value> {
     let out = TempDir::new().expect("a directory");
     let to = out.path().to_str().expect("a path of letters");
-    let ended = check(&["--stand-in", "--out", to, "experiments", "--part", "1"]);
+    let ended = check(&[&["--stand-in", "--out", to, "experiments"], options].concat());
     let table = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{table}");
     let lines = fs::read_to_string(out.path().join("results.jsonl")).expect("results");
-    let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
-    let answers: Vec<_> = rows.iter().filter(|row| row["program"] == "routes").collect();
-    assert_eq!(answers.len(), 2, "{table}");
+    let rows = lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    rows.filter(|row: &Value| row["program"] == program).collect()
+}
+
+#[test]
+fn experiments_answer_without_and_with_the_library() {
+    let answers = experiments(&["--part", "1"], "routes");
+    assert_eq!(answers.len(), 2, "{answers:?}");
     for answer in answers {
         assert_eq!(
             (&answer["code"], &answer["answer"]["other_addresses"]),
@@ -123,4 +128,17 @@ fn experiments_answer_without_and_with_the_library() {
         );
     }
     assert_eq!(check(&["--stand-in", "experiments", "--part", "4"]).status.code(), Some(64));
+}
+
+#[test]
+fn clients_of_the_service_are_held_to_what_the_library_says() {
+    let answers = experiments(&["--only", "E13"], "service");
+    let [native, held] = &*answers else { panic!("{answers:?}") };
+    let mib = |answer: &Value| {
+        let of = |client: &str| answer["answer"][client]["mib"].as_u64().expect("MiB");
+        (of("first"), of("second"), answer["answer"]["second"]["code"].as_u64())
+    };
+    // Each its own 1024 MiB, of which a context takes 300; then both together the container's, whatever the variables say.
+    assert_eq!(mib(native), (512, 704, Some(2)), "{native}");
+    assert_eq!(mib(held), (512, 8192 - 512, Some(2)), "{held}");
 }

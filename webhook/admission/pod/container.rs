@@ -89,7 +89,13 @@ impl<'p> Place<'p> {
 
     /// Every resource that it names.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &'p str> {
-        self.limits().into_iter().chain(self.requests()).flat_map(|amounts| amounts.keys().map(String::as_str))
+        self.amounts().map(|(name, _)| name)
+    }
+
+    /// All limits and requests.
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = (&'p str, &'p Quantity)> {
+        let lists = self.limits().into_iter().chain(self.requests());
+        lists.flatten().map(|(name, amount)| (name.as_str(), amount))
     }
 
     pub(crate) fn is_privileged(&self) -> bool {

@@ -174,3 +174,55 @@ fn pod_without_request_sees_no_gpu_where_it_is_reviewed() {
     let requests = pod(json!([container("main", json!({ "nvidia.com/gpu": "1" })), { "name": "mesh" }]));
     assert!(hide_new(&requests).patch.is_empty(), "that is for the other review");
 }
+
+#[test]
+fn foreign_amount_of_zero_exempts_no_container() {
+    let none = container("main", json!({ "nvidia.com/gpu.shared": "0" }));
+    let some = container("other", json!({ "nvidia.com/gpu.shared": "1" }));
+    let hidden = r#"add /spec/containers/0/env [{"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}]"#;
+    assert_eq!(hide_new(&pod(json!([none, some]))).operations().trim_end(), hidden);
+    let mut asks = none.clone();
+    asks["env"] = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
+    assert!(hide_new(&pod(json!([asks]))).refusal().contains("\"all\" selects GPUs"));
+    let beside = pod(json!([none, container("gpu", json!({ "nvidia.com/gpu": "1" }))]));
+    assert_eq!(lines(&mutate_new(&beside).patch, "/env").trim_end(), hidden);
+}
+
+/// The reply to an ephemeral container that is added to this pod, which has an earlier one already.
+fn debug(endpoint: Endpoint, pod: &Value, debugger: Value) -> Reply {
+    let earlier = json!({ "name": "earlier" });
+    let with = |containers: Value| {
+        let mut pod = pod.clone();
+        pod["spec"]["ephemeralContainers"] = containers;
+        pod
+    };
+    let (old, new) = (with(json!([earlier])), with(json!([earlier, debugger])));
+    let mut question = question("UPDATE", "Pod", new, old);
+    question["request"]["subResource"] = "ephemeralcontainers".into();
+    ask(endpoint, &Settings::default(), &question)
+}
+
+#[test]
+fn ephemeral_container_sees_no_gpu() {
+    let part = pod(json!([container("main", json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "1Gi" }))]));
+    let plain = pod(json!([{ "name": "main" }]));
+    let warning = "spec.ephemeralContainers[1]: sees no GPU, because an ephemeral container can't request one: kubectl \
+                   exec runs a command in a container that has";
+    for (endpoint, pod) in [(Endpoint::Mutate, &part), (Endpoint::Hide, &plain)] {
+        let reply = debug(endpoint, pod, json!({ "name": "debug", "image": "nvidia/cuda" }));
+        let hidden = r#"add /spec/ephemeralContainers/1/env [{"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}]"#;
+        assert_eq!(reply.operations().trim_end(), hidden);
+        assert_eq!(reply.warnings, [warning]);
+        let all = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
+        let refused = debug(endpoint, pod, json!({ "name": "debug", "env": all }));
+        assert!(refused.refusal().contains("spec.ephemeralContainers[1].env[0]: \"all\" selects GPUs"));
+        let privileged = debug(endpoint, pod, json!({ "name": "debug", "securityContext": { "privileged": true } }));
+        assert!(privileged.operations().is_empty() && privileged.warnings.is_empty());
+        let void = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "void" }]);
+        assert!(debug(endpoint, pod, json!({ "name": "debug", "env": void })).operations().is_empty());
+    }
+    for (endpoint, pod) in [(Endpoint::Mutate, &plain), (Endpoint::Hide, &part)] {
+        let reply = debug(endpoint, pod, json!({ "name": "debug" }));
+        assert!(reply.operations().is_empty(), "that is for the other review");
+    }
+}

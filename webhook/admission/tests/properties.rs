@@ -157,16 +157,20 @@ proptest! {
 
     #[test]
     fn review_of_any_bytes_does_not_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        for endpoint in [Endpoint::Mutate, Endpoint::Validate, Endpoint::Templates] {
+        for endpoint in [Endpoint::Mutate, Endpoint::Hide, Endpoint::Validate, Endpoint::Templates] {
             reply(&review(&body, endpoint, &Settings::default(), &nothing_known).body);
         }
     }
 
     #[test]
-    fn review_of_any_object_does_not_panic(object in values(), old in values(), update: bool) {
-        let operation = if update { "UPDATE" } else { "CREATE" };
-        for (endpoint, kind) in [(Endpoint::Mutate, "Pod"), (Endpoint::Validate, "Pod"), (Endpoint::Templates, "Job")] {
-            ask(endpoint, &Settings::default(), &question(operation, kind, object.clone(), old.clone()));
+    fn review_of_any_object_does_not_panic(object in values(), old in values(), asked in 0..3_usize) {
+        let (operation, sub_resource) = [("CREATE", ""), ("UPDATE", ""), ("UPDATE", "ephemeralcontainers")][asked];
+        for (endpoint, kind) in
+            [(Endpoint::Mutate, "Pod"), (Endpoint::Hide, "Pod"), (Endpoint::Validate, "Pod"), (Endpoint::Templates, "Job")]
+        {
+            let mut question = question(operation, kind, object.clone(), old.clone());
+            question["request"]["subResource"] = sub_resource.into();
+            ask(endpoint, &Settings::default(), &question);
         }
     }
 }

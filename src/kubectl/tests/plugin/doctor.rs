@@ -79,10 +79,10 @@ async fn incomplete_webhook_fails_check_by_check() {
     let lease = json!({ "spec": { "holderIdentity": "divvy-webhook-a", "renewTime": "2020-01-01T00:00:00.000000Z" } });
     of_webhook("coordination.k8s.io/v1", "Lease", home(), lease);
     let service = json!({ "service": { "namespace": home(), "name": "divvy-webhook" } });
-    let webhook = json!({
-        "name": "mutate.divvy.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": service,
+    let webhooks = ["mutate.divvy.dev", "hide.divvy.dev"].map(|name| {
+        json!({ "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": service })
     });
-    let webhooks = json!({ "webhooks": [webhook] });
+    let webhooks = json!({ "webhooks": webhooks });
     of_webhook("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", Value::Null, webhooks);
     let Ended { code, out, .. } = bench.doctor("").await;
     assert_eq!(code, Some(1));

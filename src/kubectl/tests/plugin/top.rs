@@ -96,6 +96,18 @@ async fn each_daemon_is_queried_through_the_api_server() {
 }
 
 #[tokio::test]
+async fn violation_of_a_kind_that_only_the_daemon_knows_is_shown() {
+    let bench = Bench::new().await;
+    let [first] = addresses();
+    // As long as the kind that it replaces, for the header's sake.
+    bench.daemon("node-1", &first, usage("team-a", "serve-0", 29).replace("foreign", "unheard"));
+    let Ended { code, out, err } = bench.top("-o json").await;
+    assert_eq!((code, err.as_str()), (Some(0), "warning: node node-1: GPU is used by others\n"));
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["nodes"][0]["findings"][0]["kind"], "unheard");
+}
+
+#[tokio::test]
 async fn unreachable_daemons_are_reported_beside_the_others() {
     let bench = Bench::new().await;
     let [one, old, other, garbage, cut] = addresses();

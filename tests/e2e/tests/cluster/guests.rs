@@ -12,6 +12,7 @@ use divvy_e2e::daemon::CARDS_IN_USE;
 use divvy_e2e::files::Programs;
 use divvy_e2e::image::{self, FileOfImage};
 use divvy_e2e::{pods, view};
+use divvy_node::usage::DriverMemoryTable;
 use divvy_testkit::pods::PodShape;
 use fake_cuda::card::Card;
 use fake_cuda::{CardDescription, Machine};
@@ -26,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What the pods need: the card that they are on, what its processes share, and where they are heard.
 pub(crate) struct Guests {
     card: String,
+    /// Bytes of a context.
+    context: u64,
     cards: PathBuf,
     logs: PathBuf,
 }
@@ -53,10 +56,13 @@ impl Guests {
     /// Makes their image, and the machine that their driver drives: the node's cards.
     pub(crate) async fn install(cluster: &Cluster) -> anyhow::Result<Self> {
         let cards = cluster.files.directory(CARDS_IN_USE)?;
+        let first = cluster.scenario.cards.first().context("a node with cards")?;
+        // What the daemon charges a container for one before it has seen any.
+        let context = DriverMemoryTable::shipped(&first.model).context_bytes;
         let described = |card: &fake_nvml::CardScenario| {
-            serde_json::from_value::<CardDescription>(
-                json!({"uuid": card.uuid, "model": card.model, "memory_total": card.memory_total}),
-            )
+            serde_json::from_value::<CardDescription>(json!({
+                "uuid": card.uuid, "model": card.model, "memory_total": card.memory_total, "context_bytes": context,
+            }))
         };
         let described = cluster.scenario.cards.iter().map(described).collect::<Result<_, _>>()?;
         Machine { cards: described, ..Machine::default() }.write(&cards.join("cards.json"))?;
@@ -69,8 +75,7 @@ impl Guests {
         files.sort();
         files.dedup();
         cluster.containerd.import(&Programs::find()?, &cluster.files, image::GUEST, &["/bin/guest"], &files).await?;
-        let card = cluster.scenario.cards.first().context("a node with cards")?.uuid.clone();
-        Ok(Self { card, cards, logs: cluster.files.at("pod-logs") })
+        Ok(Self { card: first.uuid.clone(), context, cards, logs: cluster.files.at("pod-logs") })
     }
 
     /// A pod that works on the card.
@@ -104,8 +109,8 @@ impl Guests {
         gib: u64,
         life: u32,
     ) -> anyhow::Result<()> {
-        let bytes = gib << 30;
-        let wanted = [format!("free {bytes} total {bytes}"), format!("room {bytes}")];
+        let (total, free) = (gib << 30, (gib << 30) - self.context);
+        let wanted = [format!("free {free} total {total}"), format!("room {free}")];
         let uid = cluster.until_pod(name, |pod| Some(view::uid(pod).to_owned())).await?;
         let log = self.logs.join(format!("default_{name}_{uid}/main/{life}.log"));
         let what = format!("{name} that says {wanted:?}");

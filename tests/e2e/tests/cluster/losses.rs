@@ -4,15 +4,26 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
+use divvy_api::quantity::parse_count;
 use divvy_e2e::cluster::{Cluster, FOLLOWS, Look, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::pods::PODS;
 use divvy_e2e::{checkpoint, pods, runner};
 use divvy_node::kubelet::client::PodListClient;
 use divvy_testkit::pods::PodShape;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bursts::{answered, refused, say, say_pods};
+
+const MEMORY: &str = "nvidia.com/gpumem";
+
+/// What running pods request of the nodes' memory, in MiB: with less a kubelet would not admit them again. What was offered
+/// before is no measure, because amounts that only shrink may be written 10 s late.
+fn held(pods: &[Value]) -> u64 {
+    let containers = pods.iter().filter_map(|pod| pod["spec"]["containers"].as_array()).flatten();
+    let amounts = containers.filter_map(|container| container["resources"]["limits"][MEMORY].as_str());
+    amounts.filter_map(|amount| parse_count(amount).ok()).sum()
+}
 
 /// Running pods keep their shares, and slots that are handed out a second time overfill no card.
 pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
@@ -21,7 +32,7 @@ pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.create((0..OLD).map(pods::mixed)).await?;
     cluster.all_running(OLD).await?;
     let before = cluster.agree().await?;
-    let offered = cluster.allocatable("nvidia.com/gpumem").await?;
+    let held = held(&cluster.list().await?);
     cluster.kubelet.kill().await?;
     std::fs::remove_file(checkpoint::path()).context("removing the checkpoint")?;
     cluster.forgot = true;
@@ -31,11 +42,13 @@ pub(crate) async fn checkpoint(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.daemon_ready().await?;
     // A kubelet without its checkpoint takes the machine for a new one and offers nothing but what plugins list.
     cluster
-        .until("amounts as before", PATIENCE, async |this| {
-            Ok((this.allocatable("nvidia.com/gpumem").await? >= offered).then_some(()))
+        .until("amounts", PATIENCE, async |this| {
+            let offered = this.allocatable(MEMORY).await?;
+            ensure!(offered >= held, "{offered} of {MEMORY}, and pods hold {held}");
+            Ok(Some(()))
         })
         .await?;
-    println!("  amounts as before {:.1?} after the kubelet was started", started.elapsed());
+    println!("  amounts {:.1?} after the kubelet was started", started.elapsed());
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
     say_pods(&cluster.all_settled(OLD).await?);

@@ -10,6 +10,7 @@ mod enforcement;
 mod figures;
 mod forced;
 mod guests;
+mod hidden;
 mod hostile;
 mod instances;
 mod losses;
@@ -62,6 +63,9 @@ fn main() -> ExitCode {
         scenario("a daemon that is gone is seen", |c| Box::pin(absence::is_seen(c))),
         scenario("usage comes through a forwarded port", |c| Box::pin(top::through_a_forwarded_port(c))),
         scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),
+        scenario("GPUs are hidden from containers that request none", |c| {
+            Box::pin(hidden::from_those_that_request_none(c))
+        }),
         scenario("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         scenario("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
