@@ -176,7 +176,7 @@ pub const fn slot_bytes(cards: usize, slot: usize) -> Range<usize> {
 }
 
 /// The bytes of a region's file that hold what the first `slots` slots use of `card`, in a region for `cards` cards.
-/// A daemon that wants nothing else reads only them: [`crate::snapshot::in_flight_ns`].
+/// A daemon that wants nothing else reads only them: [`crate::snapshot::weight`].
 pub const fn use_bytes(cards: usize, card: usize, slots: usize) -> Range<usize> {
     let start = LINE * (1 + cards + SLOTS + card * SLOTS);
     start..start + LINE * slots

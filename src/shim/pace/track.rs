@@ -3,25 +3,27 @@
 //! Markers are events that the program's own threads record behind launches. Nothing else is recorded: a poll only asks
 //! whether markers were reached, and a stream that has none after its last launches whether it is empty.
 
-use core::ptr;
-
 use divvy_region::Estimate;
 
 use super::card::Card;
 use super::duty::Duty;
-use super::stream::{Relaxed, Stream};
+use super::stream::Stream;
 use super::work::{Batch, Work};
-use crate::cuda::{CUevent, ERROR_DEINITIALIZED, ERROR_NOT_READY, EVENT_DEFAULT, SUCCESS};
-use crate::driver::cuda::{cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord};
+use crate::cuda::{ERROR_DEINITIALIZED, ERROR_NOT_READY, SUCCESS};
+use crate::driver::cuda::cuEventQuery;
 use crate::process::Process;
+use markers::{Kind, Marker, Markers};
 
-/// Markers of one stream at a time. When all are pending, the newest is recorded again.
-const MARKERS: usize = 6;
+mod markers;
+
 /// The least time between two groups of markers of a stream, ns: recording one costs a microsecond or two.
 const MARKER_INTERVAL_NS: u64 = 300_000;
 /// Fewer launches than this aren't marked once a marker is due, for as many intervals at most. How many is as good as drawn:
 /// what is the first after some time has come after a gap more often than others.
 const SKIPPED_LAUNCHES: u64 = 16;
+/// How long nothing was launched before a stream without pending markers is queried, ns: what is done by then is charged by
+/// estimate.
+const QUERY_AFTER_NS: u64 = 500_000;
 /// What waits so much longer for the card than its own stream's work took has waited for others' turns.
 const WAITED_NS: u64 = 50_000;
 /// Who waits longer than that, 25 turns of others, waits for something else than its turn.
@@ -31,11 +33,7 @@ const LONGEST_WAIT_NS: u64 = 50_000_000;
 pub(super) struct Track {
     /// The card's position in the limits file.
     pub(super) card: usize,
-    markers: [Marker; MARKERS],
-    /// The index of the marker to be reached next.
-    next: usize,
-    /// How many markers were recorded and not reached.
-    pending: usize,
+    markers: Markers,
     /// Launches behind the last marker.
     unmarked: Batch,
     state: State,
@@ -50,23 +48,12 @@ pub(super) struct Track {
     is_enclosed: bool,
     /// Whether the launch that begins is.
     has_start: bool,
-    /// When the last marker was recorded from which to that of the launch before it is a gap like all.
-    paired_ns: u64,
-    /// The gap before the launch whose start marker was reached last, ns; if it may be one of those between markers.
+    /// The gap before the launch whose start marker was reached last, ns; if it is one of those between launches.
     gap_ns: Option<u64>,
     duty: Duty,
     /// The last moment at which the next marker wasn't reached.
     pending_ns: u64,
     last_reached_ns: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Marker {
-    event: CUevent,
-    recorded_ns: u64,
-    batch: Batch,
-    /// Whether it is before a launch, not behind one: it tells when the card comes to that.
-    is_start: bool,
 }
 
 /// When work ended that a poll finds done.
@@ -85,21 +72,13 @@ enum State {
     Busy(u64),
 }
 
-// SAFETY: an event is a handle, which any thread may use.
-unsafe impl Send for Marker {}
-
-const NO_EVENT: CUevent = ptr::null_mut();
-
 // === impl Track ===
 
 impl Track {
     pub(super) const fn new() -> Self {
-        let marker = Marker { event: NO_EVENT, recorded_ns: 0, batch: Batch::new(), is_start: false };
         Self {
             card: 0,
-            markers: [marker; MARKERS],
-            next: 0,
-            pending: 0,
+            markers: Markers::new(),
             unmarked: Batch::new(),
             state: State::Idle,
             launches: 0,
@@ -109,7 +88,6 @@ impl Track {
             skipped: 0,
             is_enclosed: false,
             has_start: false,
-            paired_ns: 0,
             gap_ns: None,
             duty: Duty::new(),
             pending_ns: 0,
@@ -128,7 +106,7 @@ impl Track {
 
     /// What is next to be done has cost so much so far, ns.
     pub(super) fn cost_ns(&self) -> u64 {
-        let front = self.next_marker().map(|marker| &marker.batch);
+        let front = self.markers.next().map(|marker| &marker.batch);
         front.unwrap_or(&self.unmarked).cost_ns()
     }
 
@@ -150,11 +128,7 @@ impl Track {
 
     /// Whether only looks can tell when it is done: nothing of it is marked but its beginning.
     pub(super) fn is_unmarked(&self) -> bool {
-        let markers = match self.markers.get(self.next) {
-            Some(next) if next.is_start => self.pending.saturating_sub(1),
-            _ => self.pending,
-        };
-        markers == 0 && self.has_unmarked()
+        self.markers.ends() == 0 && self.has_unmarked()
     }
 
     /// How much was launched since the track was made.
@@ -168,10 +142,9 @@ impl Track {
             return; // by another thread, just now
         }
         self.launched_ns = now_ns;
-        let is_paired = self.is_enclosed;
-        if (is_paired || self.is_due(now_ns)) && self.record_marker(stream, now_ns, true) {
+        let kind = if self.is_enclosed { Kind::PairedStart } else { Kind::Start };
+        if (self.is_enclosed || self.is_due(now_ns)) && self.record_marker(stream, now_ns, kind) {
             self.has_start = true;
-            self.paired_ns = if is_paired { now_ns } else { self.paired_ns };
         }
     }
 
@@ -179,7 +152,7 @@ impl Track {
     #[inline]
     pub(super) fn launched(&mut self, stream: &Stream, work: Work, estimate: Estimate, began_ns: u64) {
         if !self.unmarked.accepts(work, began_ns) {
-            self.record_marker(stream, began_ns, false);
+            self.record_marker(stream, began_ns, Kind::End);
         }
         self.unmarked.add(work, estimate, began_ns);
         if self.is_idle() {
@@ -192,7 +165,7 @@ impl Track {
         if stream.thread != 0 || self.has_start || self.is_due(began_ns) && !self.is_skipped(began_ns) {
             // In a thread's own stream every launch is marked, and every second would be as if drawn.
             let is_drawn = stream.thread == 0 && !self.has_start;
-            let is_enclosed = self.record_marker(stream, began_ns, false) && is_drawn;
+            let is_enclosed = self.record_marker(stream, began_ns, Kind::End) && is_drawn;
             (self.is_enclosed, self.has_start) = (is_enclosed, false);
         }
     }
@@ -214,37 +187,14 @@ impl Track {
         // How long it is held back isn't how long it would have left the card alone.
         self.is_enclosed = false;
         if !self.unmarked.is_empty() {
-            self.record_marker(stream, now_ns, false);
+            self.record_marker(stream, now_ns, Kind::End);
         }
     }
 
     /// Records a marker behind all that was launched; false if it couldn't be, then that stays unmarked.
-    fn record_marker(&mut self, stream: &Stream, now_ns: u64, is_start: bool) -> bool {
-        let is_full = self.pending >= MARKERS;
-        if is_full && is_start {
+    fn record_marker(&mut self, stream: &Stream, now_ns: u64, kind: Kind) -> bool {
+        if !self.markers.record(stream, now_ns, self.unmarked, kind) {
             return false;
-        }
-        let ahead = if is_full { self.pending - 1 } else { self.pending };
-        let Some(marker) = self.markers.get_mut((self.next + ahead) % MARKERS) else { return false };
-        if marker.event == NO_EVENT {
-            let _making = Relaxed::begin();
-            // SAFETY: an event is written to an event.
-            if unsafe { cuEventCreate(&raw mut marker.event, EVENT_DEFAULT) } != SUCCESS {
-                marker.event = NO_EVENT;
-                return false;
-            }
-        }
-        // SAFETY: an event of ours and the stream that the caller launches on, both of the current context.
-        if unsafe { cuEventRecord(marker.event, stream.handle()) } != SUCCESS {
-            return false;
-        }
-        marker.recorded_ns = now_ns;
-        if is_full {
-            marker.batch.merge(self.unmarked);
-            marker.is_start = false;
-        } else {
-            (marker.batch, marker.is_start) = (self.unmarked, is_start);
-            self.pending += 1;
         }
         self.unmarked = Batch::new();
         self.due_ns = now_ns.saturating_add(MARKER_INTERVAL_NS);
@@ -264,8 +214,7 @@ impl Track {
     ) -> bool {
         // A context that another thread has for itself, as a green one, may be refused: what is asked says more then.
         let _current = stream.enter();
-        while self.pending > 0 {
-            let Some(marker) = self.next_marker().copied() else { break };
+        while let Some(marker) = self.markers.next().copied() {
             // SAFETY: an event of ours, of a context that lives.
             match unsafe { cuEventQuery(marker.event) } {
                 SUCCESS => self.pass_marker(process, stream, &marker, now_ns),
@@ -286,7 +235,7 @@ impl Track {
         }
         if self.unmarked.is_empty() {
             self.state = State::Idle;
-        } else {
+        } else if now_ns.saturating_sub(self.launched_ns) >= QUERY_AFTER_NS {
             match stream.is_empty() {
                 Some(false) => {
                     self.pending_ns = now_ns;
@@ -312,39 +261,29 @@ impl Track {
 
     /// All that was launched is done, at this moment.
     pub(super) fn finish(&mut self, process: &'static Process, now_ns: u64) {
-        if self.next_marker().is_some_and(|next| next.is_start) {
-            self.pop_marker();
+        if self.markers.is_start_next() {
+            self.markers.pop();
             if let State::Busy(from) = self.state {
                 self.state = State::Busy(from.max(self.pending_ns));
             }
         }
         self.charge(process, now_ns);
-        while self.pending > 0 {
-            let batch = self.markers.get(self.next).map(|marker| marker.batch);
-            self.pop_marker();
-            self.complete(process, batch.unwrap_or_default());
+        while let Some(batch) = self.markers.pop() {
+            self.complete(process, batch);
         }
         let unmarked = core::mem::take(&mut self.unmarked);
         self.complete(process, unmarked);
         self.state = State::Idle;
     }
 
-    /// Forgets the events, which are gone with their context or are to be destroyed.
+    /// As [`Markers::lose_events`].
     pub(super) fn lose_events(&mut self, is_context_alive: bool) {
-        for marker in &mut self.markers {
-            if marker.event != NO_EVENT && is_context_alive {
-                // SAFETY: an event of ours, which nobody uses any more.
-                let _destroyed = unsafe { cuEventDestroy_v2(marker.event) };
-            }
-            marker.event = NO_EVENT;
-        }
+        self.markers.lose_events(is_context_alive);
     }
 
-    /// Takes over the events of a stream of the same context, whose work is done.
+    /// As [`Markers::keep_events`].
     pub(super) fn keep_events(&mut self, other: &Self) {
-        for (marker, other) in self.markers.iter_mut().zip(&other.markers) {
-            marker.event = other.event;
-        }
+        self.markers.keep_events(&other.markers);
     }
 
     fn fail(&mut self, process: &'static Process, now_ns: u64) {
@@ -356,14 +295,13 @@ impl Track {
     fn pass_marker(&mut self, process: &'static Process, stream: &Stream, marker: &Marker, now_ns: u64) {
         let before = self.last_reached_ns;
         let reached = self.reached_at(stream, marker, now_ns);
-        if marker.is_start {
-            self.begin_work(marker.recorded_ns, before, reached);
+        if marker.kind.is_start() {
+            self.begin_work(marker, before, reached);
         } else {
             self.charge(process, reached);
         }
-        let batch = self.next_marker().map(|marker| marker.batch).unwrap_or_default();
-        self.pop_marker();
-        if let Some(gap_ns) = self.gap_ns.take_if(|_| !marker.is_start)
+        let batch = self.markers.pop().unwrap_or_default();
+        if let Some(gap_ns) = self.gap_ns.take_if(|_| !marker.kind.is_start())
             && batch.launches() == 1
         {
             let busy_ns = reached.saturating_sub(before);
@@ -372,16 +310,15 @@ impl Track {
         self.complete(process, batch);
     }
 
-    /// The card has come to a launch, which began to be one at this moment; what was before it in the stream was done
-    /// earlier.
-    fn begin_work(&mut self, launched_ns: u64, before_ns: u64, reached_ns: u64) {
+    /// The card has come to the launch behind a marker; what was before that in the stream was done earlier.
+    fn begin_work(&mut self, start: &Marker, before_ns: u64, reached_ns: u64) {
         if !self.is_idle() {
             self.state = State::Busy(reached_ns);
         }
         // Longer gaps are between batches, which aren't charged for them.
-        let gap_ns = launched_ns.saturating_sub(before_ns);
-        self.gap_ns = (launched_ns == self.paired_ns && gap_ns < MARKER_INTERVAL_NS).then_some(gap_ns);
-        let has_waited = reached_ns.saturating_sub(launched_ns.max(before_ns)) > WAITED_NS;
+        let gap_ns = start.recorded_ns.saturating_sub(before_ns);
+        self.gap_ns = (start.kind == Kind::PairedStart && gap_ns < MARKER_INTERVAL_NS).then_some(gap_ns);
+        let has_waited = reached_ns.saturating_sub(start.recorded_ns.max(before_ns)) > WAITED_NS;
         if let Some(card) = Card::of(self.card).filter(|_| has_waited) {
             card.begin_slice();
         }
@@ -390,20 +327,10 @@ impl Track {
     /// When a marker was reached.
     fn reached_at(&mut self, stream: &Stream, marker: &Marker, now_ns: u64) -> u64 {
         let not_before = marker.recorded_ns.max(self.pending_ns).max(self.last_reached_ns).min(now_ns);
-        let front = self.markers.get_mut(self.next).zip(Card::of(self.card));
+        let front = self.markers.next_mut().zip(Card::of(self.card));
         self.last_reached_ns =
             front.map_or(now_ns, |(next, card)| card.reached_at(stream.context, &mut next.event, not_before, now_ns));
         self.last_reached_ns
-    }
-
-    /// The marker to be reached next.
-    fn next_marker(&self) -> Option<&Marker> {
-        self.markers.get(self.next).filter(|_| self.pending > 0)
-    }
-
-    fn pop_marker(&mut self) {
-        self.next = (self.next + 1) % MARKERS;
-        self.pending = self.pending.saturating_sub(1);
     }
 
     /// Charges the time up to this moment to the work that is to be done next, from its first launch on.
@@ -412,22 +339,18 @@ impl Track {
         if to <= from {
             return;
         }
-        if let Some(start) = self.next_marker().filter(|next| next.is_start) {
+        if let Some(start) = self.markers.next().filter(|next| next.kind.is_start()) {
             // It waits for its turn; or for what isn't the card's, and then others are served as if it had no work.
             if to.saturating_sub(start.recorded_ns) > LONGEST_WAIT_NS
                 && let Some(account) = process.account(self.card)
             {
-                let behind = (self.next + 1) % MARKERS;
-                let waiting =
-                    if self.pending > 1 { self.markers.get_mut(behind).map(|marker| &mut marker.batch) } else { None };
+                let waiting = self.markers.second_mut().map(|marker| &mut marker.batch);
                 waiting.unwrap_or(&mut self.unmarked).expect_no_more(account);
             }
             return;
         }
         self.state = State::Busy(to);
-        let front =
-            if self.pending > 0 { self.markers.get_mut(self.next).map(|marker| &mut marker.batch) } else { None };
-        let front = front.unwrap_or(&mut self.unmarked);
+        let front = self.markers.next_mut().map(|marker| &mut marker.batch).unwrap_or(&mut self.unmarked);
         let from = from.max(front.first_ns());
         if let Some(card) = Card::of(self.card).filter(|_| from < to) {
             card.charge(process, self.card, (from, to), front, &self.duty);
