@@ -63,7 +63,7 @@ impl Turns {
     }
 
     /// Takes into account who has work now, by the page as it was just read. To be called each millisecond or so while the
-    /// process has work. What no page says isn't there.
+    /// process has work. Who isn't on the page isn't there.
     pub fn sample(&mut self, now_ns: u64, reading: Option<&Reading>, weights: Weights) {
         if weights.own > 0 {
             (self.own, self.busy_ns[0].1) = ([weights.own, self.own[0]], now_ns);
@@ -102,7 +102,7 @@ impl Turns {
 }
 
 /// `of` parts of `all` that a time has.
-#[expect(clippy::cast_possible_truncation, reason = "a time, or a slice of which a part is left")]
 fn part(time_ns: u64, of: u64, all: u64) -> u64 {
-    (u128::from(time_ns) * u128::from(of)).checked_div(all.into()).map_or(0, |part| part as u64)
+    let part = (u128::from(time_ns) * u128::from(of)).checked_div(all.into()).unwrap_or_default();
+    u64::try_from(part).unwrap_or(u64::MAX)
 }

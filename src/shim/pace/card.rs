@@ -167,11 +167,8 @@ impl Card {
 
     /// Notes that one more stream has work, or one less.
     pub(super) fn stream_changed(&self, is_busy: bool) {
-        if is_busy {
-            self.busy_streams.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.busy_streams.fetch_sub(1, Ordering::Relaxed);
-        }
+        let change = |streams: u32| if is_busy { streams.checked_add(1) } else { streams.checked_sub(1) };
+        let _unless_it_is_none = self.busy_streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     /// Charges a time in which a stream was busy, as far as no other stream was charged for it. Gaps within it aren't charged

@@ -111,7 +111,7 @@ proptest! {
     fn any_history(
         seed in any::<u64>(),
         volume_mounts in any::<bool>(),
-        memory_scale in prop::sample::select(vec![100, 150]),
+        memory_scale in prop::sample::select(vec![100, 150, 150]),
         steps in prop::collection::vec(step(), 1..50),
     ) {
         let mut node = Node::new(seed, volume_mounts, memory_scale);

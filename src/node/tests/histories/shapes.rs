@@ -85,7 +85,7 @@ fn annotations() -> impl Strategy<Value = (BTreeMap<String, String>, bool)> {
     prop_oneof![
         8 => Just((BTreeMap::new(), false)),
         3 => planned().prop_map(move |planned| (one(key::PLANNED, planned), false)),
-        4 => Just((one(key::OVERSUBSCRIBE, "true".to_owned()), false)),
+        8 => Just((one(key::OVERSUBSCRIBE, "true".to_owned()), false)),
         1 => planned().prop_map(move |planned| {
             let asks = (key::OVERSUBSCRIBE.to_owned(), "true".to_owned());
             ([asks, (key::PLANNED.to_owned(), planned)].into(), false)

@@ -15,6 +15,7 @@ mod hostile;
 mod instances;
 mod losses;
 mod namesakes;
+mod oversubscription;
 mod powers;
 mod preemption;
 mod rejections;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         scenario("pods are deleted by force", |c| Box::pin(forced::replaced_at_once(c))),
         scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
         scenario("two pods on one card are held to their shares", |c| Box::pin(enforcement::two_on_one_card(c))),
+        scenario("two pods have more memory than their card", |c| Box::pin(oversubscription::two_on_one_card(c))),
         scenario("a tenant writes whatever it can", |c| Box::pin(hostile::writes_anything(c))),
         scenario("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
         scenario("amounts are counted twice", |c| Box::pin(amounts::counted_twice(c))),
