@@ -204,9 +204,11 @@ impl Card {
         }
         batch.charge(account, cost_ns);
         if batch.has_overrun() {
+            process.region().overran(position, now_ns);
+        }
+        if batch.is_unforeseen() {
             // What has taken long takes longer, for all who are served in turns with it.
             batch.expect(account, TIME_SLICE_NS / 2);
-            process.region().overran(position, now_ns);
         }
     }
 

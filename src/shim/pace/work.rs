@@ -1,5 +1,6 @@
 //! Launched work, and its estimated duration.
 
+use divvy_region::clock::TIME_SLICE_NS;
 use divvy_region::{Account, Estimate, coupling};
 
 use super::graph_estimates;
@@ -27,6 +28,8 @@ pub(super) struct Estimates {
 pub(super) struct Batch {
     /// What is left in flight of the estimate, ns.
     remaining_ns: u64,
+    /// What is in flight beyond that, as it takes longer, ns.
+    beyond_ns: u64,
     /// What it has cost so far, ns.
     cost_ns: u64,
     /// When its first launch and its last one began, ns; 0: there is none.
@@ -77,6 +80,7 @@ impl Batch {
         let tally = Launches { launches: 0, estimate_ns: 0 };
         Self {
             remaining_ns: 0,
+            beyond_ns: 0,
             cost_ns: 0,
             first_ns: 0,
             last_ns: 0,
@@ -130,6 +134,12 @@ impl Batch {
         coupling::has_overrun(self.cost_ns, self.estimate_ns())
     }
 
+    /// Whether it has cost so much more that the estimate says nothing. Streams that run side by side divide what they cost, so
+    /// that each one's work takes several times its estimate.
+    pub(super) fn is_unforeseen(&self) -> bool {
+        self.cost_ns > self.estimate_ns().saturating_mul(16).saturating_add(TIME_SLICE_NS)
+    }
+
     /// Whether a launch may be added: if not, it or the batch is to be measured apart.
     pub(super) fn accepts(&self, work: Work, now_ns: u64) -> bool {
         match work {
@@ -175,6 +185,7 @@ impl Batch {
     /// The launches of `other` came after these.
     pub(super) fn merge(&mut self, other: Self) {
         self.remaining_ns = self.remaining_ns.saturating_add(other.remaining_ns);
+        self.beyond_ns = self.beyond_ns.saturating_add(other.beyond_ns);
         self.cost_ns = self.cost_ns.saturating_add(other.cost_ns);
         self.first_ns = if self.is_empty() { other.first_ns } else { self.first_ns };
         self.last_ns = other.last_ns.max(self.last_ns);
@@ -201,22 +212,21 @@ impl Batch {
 
     /// Estimates that it takes at least so much more.
     pub(super) fn expect(&mut self, account: Account<'_>, more_ns: u64) {
-        if more_ns > self.remaining_ns {
-            account.launched(more_ns - self.remaining_ns);
-            self.remaining_ns = more_ns;
-        }
+        let missing_ns = more_ns.saturating_sub(self.remaining_ns.saturating_add(self.beyond_ns));
+        account.launched(missing_ns);
+        self.beyond_ns = self.beyond_ns.saturating_add(missing_ns);
     }
 
     /// Estimates that it takes hardly anything yet: something stays in flight.
     pub(super) fn expect_no_more(&mut self, account: Account<'_>) {
-        account.completed(self.remaining_ns.saturating_sub(1), 0);
-        self.remaining_ns = self.remaining_ns.min(1);
+        account.completed(self.remaining_ns.saturating_sub(1).saturating_add(self.beyond_ns), 0);
+        (self.remaining_ns, self.beyond_ns) = (self.remaining_ns.min(1), 0);
     }
 
     /// Completes the batch: what it was estimated to take is in flight no more.
     pub(super) fn complete(&mut self, account: Account<'_>) {
-        account.completed(self.remaining_ns, 0);
-        self.remaining_ns = 0;
+        account.completed(self.remaining_ns.saturating_add(self.beyond_ns), 0);
+        (self.remaining_ns, self.beyond_ns) = (0, 0);
     }
 
     /// What each kind of it took, as far as that can be told: their parts are as the estimates were. That of one graph among
