@@ -15,7 +15,7 @@ const PODS: [&str; 2] = ["one", "other"];
 /// doesn't ask for it comes beside them; nor does a third, for whose part the host has no memory.
 pub(crate) async fn two_on_one_card(cluster: &mut Cluster) -> anyhow::Result<()> {
     let guests = Guests::install(cluster).await?;
-    let gib = cluster.scenario.cards[0].memory_total / 4 * 3 >> 30;
+    let gib = (cluster.scenario.cards[0].memory_total / 4 * 3) >> 30;
     let keys = json!({
         "tier": "shim", "libdivvyPath": guests::library().await?, "deviceListStrategy": "envvar",
         "memoryScale": 1.5, "oversubscribeHostMemory": format!("{}Gi", gib * 2 / 3),
