@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::card::CardId;
 use crate::names::annotation as key;
-use crate::request::GpuRequest;
+use crate::request::{GpuRequest, Sharing};
 use crate::share::{Share, Tier};
 
 /// The version that this build writes and reads.
@@ -297,6 +297,17 @@ impl Preferences {
     /// Whether the hardware must hold the pod to its shares: then each of its cards is a MIG instance that it has to itself.
     pub fn wants_instances(&self) -> bool {
         self.tier == Some(Tier::Mig)
+    }
+
+    /// How the pod's requests become shares, where all is given whole if `gives_whole`, and memory is oversubscribed to this
+    /// scale in percent for those that ask for it.
+    #[inline]
+    pub fn sharing(&self, gives_whole: bool, memory_scale: Option<u32>) -> Sharing {
+        match memory_scale.filter(|_| self.oversubscribe) {
+            _ if gives_whole || self.wants_instances() => Sharing::Whole,
+            Some(scale) => Sharing::Oversubscribed(scale),
+            None => Sharing::Part,
+        }
     }
 }
 

@@ -7,6 +7,15 @@ use divvy_api::ContainerKind;
 /// Between two columns, as in `kubectl get`.
 const GAP: usize = 3;
 
+/// Columns beside those that all tables of GPUs have.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns {
+    /// Those of `-o wide`.
+    pub(crate) wide: bool,
+    /// Those of host memory, where a node oversubscribes memory.
+    pub(crate) has_host: bool,
+}
+
 /// A text with its control characters and what turns the direction of writing spelled out: names and messages come from
 /// every user who may create a pod.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {

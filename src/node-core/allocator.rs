@@ -233,11 +233,8 @@ impl Allocator {
 
     /// How requests of a pod with these preferences become shares.
     fn sharing(&self, preferences: &Preferences) -> Sharing {
-        match self.settings.oversubscription.filter(|_| preferences.oversubscribe) {
-            _ if self.gives_whole() || preferences.wants_instances() => Sharing::Whole,
-            Some(oversubscription) => Sharing::Oversubscribed(oversubscription.memory_scale),
-            None => Sharing::Part,
-        }
+        let memory_scale = self.settings.oversubscription.map(|oversubscription| oversubscription.memory_scale);
+        preferences.sharing(self.gives_whole(), memory_scale)
     }
 
     /// How the node oversubscribes memory, if it does.

@@ -195,12 +195,14 @@ async fn run(
         let (shared, mut cards) = (Arc::clone(&allocator), inventory.clone());
         let mut published = None;
         let view = move |known| {
-            let table = driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_news = published != Some(table.revision()) || cards.has_changed().unwrap_or(false);
+            let table = || driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
+            // Figures that change after this are news the next time.
+            let revision = table().revision();
+            let is_news = published != Some(revision) || cards.has_changed().unwrap_or(false);
             // No ledger has this revision.
             let view = tenants::tenants(&lock(&shared), if is_news { u64::MAX } else { known })?;
-            published = Some(table.revision());
-            Some(View { driver_memory: table.of_cards(&cards.borrow_and_update()), ..view })
+            published = Some(revision);
+            Some(View { driver_memory: table().of_cards(&cards.borrow_and_update()), ..view })
         };
         clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock thread")?;
     }

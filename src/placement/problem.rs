@@ -38,12 +38,8 @@ struct Site {
 /// How a pod's requests become shares of a node's cards: whole cards where the hardware must enforce its limits, or where the
 /// node allocates no parts.
 pub fn sharing(cards: &[Card], preferences: &Preferences) -> Sharing {
-    let oversubscription = cards.first().and_then(|card| card.oversubscription).filter(|_| preferences.oversubscribe);
-    match oversubscription {
-        _ if preferences.wants_instances() || cards.iter().any(|card| card.undivided) => Sharing::Whole,
-        Some(oversubscription) => Sharing::Oversubscribed(oversubscription.memory_scale),
-        None => Sharing::Part,
-    }
+    let memory_scale = cards.first().and_then(|card| card.oversubscription).map(|of| of.memory_scale);
+    preferences.sharing(cards.iter().any(|card| card.undivided), memory_scale)
 }
 
 /// Host memory that a node with these cards has left for oversubscription.

@@ -11,7 +11,7 @@ use divvy_placement::Kind;
 
 use super::fetch::Found;
 use super::hints::hints;
-use crate::text::{self, listed, plain, table};
+use crate::text::{self, Columns, listed, plain, table};
 
 /// Most nodes that are all shown one by one. Of more, those that don't fit are shown by their reasons.
 const MOST_ROWS: usize = 16;
@@ -19,18 +19,6 @@ const MOST_ROWS: usize = 16;
 const MOST_FITTING: usize = 10;
 
 type Row = Vec<(&'static str, String)>;
-
-/// Columns of nodes beside those that are always there.
-#[derive(Clone, Copy)]
-struct Columns {
-    wide: bool,
-    has_host: bool,
-}
-
-/// Whether any of these nodes oversubscribes memory.
-fn has_host(nodes: &[NodeAnswer]) -> bool {
-    nodes.iter().any(|node| node.host_memory_mi.is_some())
-}
 
 /// Text for a terminal.
 pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
@@ -53,10 +41,10 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     }
     lines.extend(hints(found).iter().map(|hint| format!("  hint: {}\n", plain(hint))));
     let containers = asks.iter().flat_map(|asks| &asks.containers).map(container_row).collect();
-    let has_host = has_host(nodes);
-    let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(|node| card_rows(node, has_host)).collect();
+    let columns = Columns { wide, has_host: nodes.iter().any(|node| node.host_memory_mi.is_some()) };
+    let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(|node| card_rows(node, columns)).collect();
     let expected = expected.iter().filter(|_| wide).flat_map(|expected| &expected.requests).map(expected_row).collect();
-    let tables = [containers, allocated_rows(state), node_rows(nodes, wide), cards, expected];
+    let tables = [containers, allocated_rows(state), node_rows(nodes, columns), cards, expected];
     let tables =
         tables.into_iter().filter(|rows| !rows.is_empty()).map(|rows| format!("\n{}", table(rows, with_heads)));
     std::iter::once(head).chain(lines).chain(tables).collect()
@@ -129,9 +117,8 @@ fn allocated_rows(state: &State) -> Vec<Row> {
     }
 }
 
-fn node_rows(nodes: &[NodeAnswer], wide: bool) -> Vec<Row> {
-    let columns = Columns { wide, has_host: has_host(nodes) };
-    if wide || nodes.len() <= MOST_ROWS {
+fn node_rows(nodes: &[NodeAnswer], columns: Columns) -> Vec<Row> {
+    if columns.wide || nodes.len() <= MOST_ROWS {
         return nodes.iter().map(|node| node_row(&[node], columns)).collect();
     }
     let fitting = nodes.iter().take_while(|node| node.fits == Fits::Now).count();
@@ -187,7 +174,7 @@ fn in_words(node: &NodeAnswer) -> &'static str {
     }
 }
 
-fn card_rows(node: &NodeAnswer, has_host: bool) -> Vec<Row> {
+fn card_rows(node: &NodeAnswer, columns: Columns) -> Vec<Row> {
     let row = |card: &CardAnswer| {
         let would = if card.chosen { "would be given" } else { "" };
         let part = |free: String, capacity: String| format!("{free}/{capacity}");
@@ -198,7 +185,7 @@ fn card_rows(node: &NodeAnswer, has_host: bool) -> Vec<Row> {
             ("MODEL", card.model.clone()),
             ("FREE MEMORY", part(mib(card.memory_mi.free), mib(card.memory_mi.capacity))),
         ];
-        row.extend(has_host.then(|| ("HOST MEMORY", card.held_host_memory_mi.to_string())));
+        row.extend(columns.has_host.then(|| ("HOST MEMORY", card.held_host_memory_mi.to_string())));
         row.extend([
             ("FREE CORES", part(card.cores.free.to_string(), card.cores.capacity.to_string())),
             ("PODS", card.pods.to_string()),

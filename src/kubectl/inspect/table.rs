@@ -4,15 +4,7 @@ use divvy_api::Memory;
 
 use super::read::Share;
 use super::report::{Amount, CardReport, NodeReport, OversubscriptionReport, Report, Totals};
-use crate::text::{self, distinct_length, plain, table};
-
-/// Columns beside those that all tables have.
-#[derive(Clone, Copy)]
-struct Columns {
-    wide: bool,
-    /// Those of host memory, where the node oversubscribes memory.
-    has_host: bool,
-}
+use crate::text::{self, Columns, distinct_length, plain, table};
 
 /// Text for a terminal; none, if there are no nodes.
 pub(super) fn render(report: &Report, wide: bool, with_heads: bool) -> String {

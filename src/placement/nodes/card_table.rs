@@ -325,14 +325,12 @@ impl<'g> NodeCards<'g> {
     /// How a pod with these preferences shares the cards; `None`: the node serves no such pods.
     #[inline]
     fn terms<const WHOLE: bool>(self, preferences: &Preferences) -> Option<Terms> {
-        match self.site.oversubscription.filter(|_| preferences.oversubscribe) {
-            None if preferences.oversubscribe => None,
-            _ if WHOLE => Some(Terms { sharing: Sharing::Whole, host_memory: Memory::ZERO }),
-            None => Some(Terms { sharing: Sharing::Part, host_memory: Memory::ZERO }),
-            Some(Oversubscription { memory_scale, host_memory }) => {
-                Some(Terms { sharing: Sharing::Oversubscribed(memory_scale), host_memory })
-            }
+        let oversubscription = self.site.oversubscription;
+        if preferences.oversubscribe && oversubscription.is_none() {
+            return None;
         }
+        let sharing = preferences.sharing(WHOLE, oversubscription.map(|of| of.memory_scale));
+        Some(Terms { sharing, host_memory: oversubscription.map_or(Memory::ZERO, |of| of.host_memory) })
     }
 
     /// Cards that can take a request by itself, and its share of each; all of the card where it is allocated `WHOLE`.

@@ -254,13 +254,13 @@ pub(super) fn give_back(kind: Kind, key: u64, ask: impl FnOnce() -> CUresult) ->
 
 /// Releases what a resource with this key is charged with.
 pub(super) fn release(key: u64, resource: Resource) {
-    if ![0, PAGED, MANAGED].contains(&resource.of) {
-        pools::freed(resource);
-    } else if let Ok(quota) = Quota::of_card(resource.card) {
-        match resource.of {
-            PAGED => quota.release(Place::Card, pages::leave(key, resource.bytes)),
-            MANAGED => quota.release(Place::Any, resource.bytes),
-            _ => quota.release(Place::Card, resource.bytes),
-        }
+    let (place, bytes) = match resource.of {
+        0 => (Place::Card, resource.bytes),
+        PAGED => (Place::Card, pages::leave(key, resource.bytes)),
+        MANAGED => (Place::Any, resource.bytes),
+        _ => return pools::freed(resource),
+    };
+    if let Ok(quota) = Quota::of_card(resource.card) {
+        quota.release(place, bytes);
     }
 }

@@ -168,7 +168,7 @@ fn with_memory(exec: CUgraphExec, stream: CUstream, ask: impl FnOnce() -> CUresu
 
 fn with_memory_of(exec: CUgraphExec, stream: CUstream, ask: impl FnOnce() -> CUresult) -> CUresult {
     let mut reserved = [const { None }; CARDS];
-    for (card, place) in reserved.iter_mut().enumerate().filter(|(card, _)| is_known(*card)) {
+    for (place, card) in reserved.iter_mut().zip(known_cards()) {
         let Some(graph) = RESOURCES.get(Kind::Graph(card as u8), exec.addr() as u64).filter(|graph| graph.bytes > 0)
         else {
             continue;
@@ -197,7 +197,7 @@ fn with_memory_of(exec: CUgraphExec, stream: CUstream, ask: impl FnOnce() -> CUr
 /// As the driver's.
 pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgraphExec) -> CUresult, exec: CUgraphExec) -> CUresult {
     let mut held = [None; CARDS];
-    for (card, place) in held.iter_mut().enumerate().filter(|(card, _)| is_known(*card)) {
+    for (place, card) in held.iter_mut().zip(known_cards()) {
         *place = RESOURCES.take(Kind::Graph(card as u8), exec.addr() as u64);
     }
     // SAFETY: the caller's argument as it came.
@@ -214,7 +214,7 @@ pub(crate) unsafe fn destroy(real: unsafe extern "C" fn(CUgraphExec) -> CUresult
 
 /// Forgets the executable graphs of a context that has ended.
 pub(super) fn forget_context(context: usize) {
-    for card in (0..CARDS).filter(|card| is_known(*card)) {
+    for card in known_cards() {
         let is_of_it = |resource: &Resource| resource.context == context;
         RESOURCES
             .take_all(&[Kind::Graph(card as u8)], is_of_it, |_, graph| change(card, |graphs| graphs.remove(graph)));
@@ -267,6 +267,12 @@ fn largest_of(card: usize) -> u64 {
 /// Whether graphs have ever needed memory of a card.
 fn is_known(card: usize) -> bool {
     GRAPHS.lock().get(card).is_some_and(|graphs| graphs.charged > 0)
+}
+
+/// Those cards. They are looked up at once: each launch of a graph asks.
+fn known_cards() -> impl Iterator<Item = usize> {
+    let known = GRAPHS.lock().each_ref().map(|graphs| graphs.charged > 0);
+    (0..).zip(known).filter(|(_, is_known)| *is_known).map(|(card, _)| card)
 }
 
 fn change(card: usize, act: impl FnOnce(&mut GraphPool)) {

@@ -91,7 +91,7 @@ pub(crate) unsafe fn copy<const IS_WITHIN: bool, const IS_PER_THREAD: bool>(
 ) -> CUresult {
     // SAFETY: the caller's arguments as they came.
     let ask = || unsafe { real(to, from, bytes) };
-    copied(ptr::null_mut(), IS_PER_THREAD, bytes, || IS_WITHIN || is_on_card(to) && is_on_card(from), ask)
+    copied::<IS_WITHIN>(ptr::null_mut(), IS_PER_THREAD, (to, from, bytes), ask)
 }
 
 /// `cuMemcpyAsync`, and `cuMemcpyDtoDAsync` in the same way.
@@ -107,7 +107,7 @@ pub(crate) unsafe fn copy_async<const IS_WITHIN: bool, const IS_PER_THREAD: bool
 ) -> CUresult {
     // SAFETY: the caller's arguments as they came.
     let ask = || unsafe { real(to, from, bytes, stream) };
-    copied(stream, IS_PER_THREAD, bytes, || IS_WITHIN || is_on_card(to) && is_on_card(from), ask)
+    copied::<IS_WITHIN>(stream, IS_PER_THREAD, (to, from, bytes), ask)
 }
 
 /// Both ends are device memory by the function's name.
@@ -127,14 +127,14 @@ fn filled<V>(
 }
 
 /// So many bytes are read and written, if they are of a card.
-fn copied(
+fn copied<const IS_WITHIN: bool>(
     stream: CUstream,
     is_per_thread: bool,
-    bytes: usize,
-    is_within: impl FnOnce() -> bool,
+    (to, from, bytes): (CUdeviceptr, CUdeviceptr, usize),
     ask: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let bytes = bytes as u64;
+    let is_within = || IS_WITHIN || is_on_card(to) && is_on_card(from);
     if bytes < LARGE || is_unrestricted() || !is_within() {
         return ask();
     }

@@ -144,14 +144,8 @@ impl Restore<'_> {
     /// container's limits file shows it. What was in host memory is by that file too, if it is found.
     fn taken(&self, request: GpuRequest, found: FoundContainer) -> Taken {
         let wishes = Preferences::from_annotations(&self.pod.annotations).unwrap_or_default();
-        let is_whole = wishes.wants_instances()
-            || self.context.gives_whole
-            || (found.terms.tier == Tier::Mig && !request.is_exclusive());
-        let sharing = match self.context.memory_scale.filter(|_| wishes.oversubscribe) {
-            _ if is_whole => Sharing::Whole,
-            Some(scale) => Sharing::Oversubscribed(scale),
-            None => Sharing::Part,
-        };
+        let is_whole = self.context.gives_whole || (found.terms.tier == Tier::Mig && !request.is_exclusive());
+        let sharing = wishes.sharing(is_whole, self.context.memory_scale);
         Taken { request, sharing, shares: found.shares }
     }
 
