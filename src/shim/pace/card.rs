@@ -206,7 +206,7 @@ impl Card {
         if batch.has_overrun() {
             process.region().overran(position, now_ns);
         }
-        if batch.is_unforeseen() {
+        if batch.is_unforeseen(self.busy_streams.load(Ordering::Relaxed)) {
             // What has taken long takes longer, for all who are served in turns with it.
             batch.expect(account, TIME_SLICE_NS / 2);
         }

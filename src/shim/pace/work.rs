@@ -1,6 +1,5 @@
 //! Launched work, and its estimated duration.
 
-use divvy_region::clock::TIME_SLICE_NS;
 use divvy_region::{Account, Estimate, coupling};
 
 use super::graph_estimates;
@@ -134,10 +133,10 @@ impl Batch {
         coupling::has_overrun(self.cost_ns, self.estimate_ns())
     }
 
-    /// Whether it has cost so much more that the estimate says nothing. Streams that run side by side divide what they cost, so
-    /// that each one's work takes several times its estimate.
-    pub(super) fn is_unforeseen(&self) -> bool {
-        self.cost_ns > self.estimate_ns().saturating_mul(16).saturating_add(TIME_SLICE_NS)
+    /// Whether it has cost much more than estimated even if so many streams run side by side: then each one's work takes as many
+    /// times its estimate.
+    pub(super) fn is_unforeseen(&self, streams: u32) -> bool {
+        coupling::has_overrun(self.cost_ns, self.estimate_ns().saturating_mul(streams.max(1).into()))
     }
 
     /// Whether a launch may be added: if not, it or the batch is to be measured apart.
