@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::Numa;
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::pod::ContainerKind;
 use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MigProfile, Share, Tier};
 
@@ -206,6 +207,11 @@ fn is_whole(card: &Card, pod: &PodRequest<'_>) -> bool {
     card.undivided || pod.preferences.tier == Some(Tier::Mig)
 }
 
+/// How a card's memory is oversubscribed for a pod; `None` too where a node has ceased to do so for what the pod still holds.
+fn oversubscription(card: &Card, pod: &PodRequest<'_>) -> Option<Oversubscription> {
+    card.oversubscription.filter(|_| pod.preferences.oversubscribe)
+}
+
 fn asked(card: &Card, container: &ContainerRequest) -> Share {
     container.request.expect("holds a card").share_on(card.memory)
 }
@@ -217,7 +223,7 @@ fn share(card: &Card, position: usize, pod: &PodRequest<'_>, (at, container): (u
         return *known;
     }
     let asked = asked(card, container);
-    match card.oversubscription.filter(|_| pod.preferences.oversubscribe) {
+    match oversubscription(card, pod) {
         _ if is_whole(card, pod) => GpuRequest::whole(1).share_on(card.memory),
         Some(of) if !asked.exclusive => {
             let memory = asked.memory.as_mib();
@@ -245,7 +251,7 @@ fn phases<'a>(holders: &[(usize, &'a ContainerRequest)]) -> Vec<Vec<(usize, &'a 
 
 fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
     let share = |holder: (usize, &ContainerRequest)| share(card, position, pod, holder);
-    let is_part = !is_whole(card, pod) && !pod.preferences.oversubscribe;
+    let is_part = !is_whole(card, pod) && oversubscription(card, pod).is_none();
     let is_enough = |(at, container): (usize, &ContainerRequest)| {
         is_part || at < pod.allocated.len() || asked(card, container).memory <= card.memory
     };
