@@ -25,9 +25,11 @@ const fn call(what: &'static str, name: &'static str, count: (u64, u64), most: (
     Call { what, name, count, most }
 }
 
-const CALLS: [Call; 10] = [
+const CALLS: [Call; 11] = [
     call("cuLaunchKernel", "launch", (14_000, 3_000), (100.0, 300.0)),
     call("cuLaunchKernelEx", "launch-ex", (7_000, 3_000), (100.0, 300.0)),
+    // Each is marked by an event (docs/isolation.md).
+    call("cuLaunchKernel, per-thread stream", "launch-per-thread", (7_000, 3_000), (2000.0, 2000.0)),
     call("cuGraphLaunch", "graph", (2_000, 500), (100.0, 300.0)),
     call("cuMemAlloc + Free, 4 KiB", "alloc-4k", (1_000, 200), (400.0, 400.0)),
     call("cuMemAlloc + Free, 2 MiB", "alloc-2m", (300, 100), (400.0, 400.0)),

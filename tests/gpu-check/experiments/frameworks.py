@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from programs import MIB, main, shown_by_nvml
+from programs import MIB, ends, main, percentiles, shown_by_nvml
 
 
 def torch_memory():
@@ -120,6 +120,48 @@ def torch_share():
             torch.cuda.synchronize()
         figures[str(size)] = count / (time.monotonic() - began)
     return figures
+
+
+def torch_model():
+    """E6: a model of GPT-2's size, eager and a token at a time, so that its host bounds it; ms a step, and how busy the GPU is."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    layer = lambda: torch.nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True, activation="gelu")
+    model = torch.nn.Sequential(*[layer() for _ in range(12)]).cuda().half().eval()
+    x, steps = torch.randn(1, 1, 768, device="cuda", dtype=torch.half), []
+
+    def step():
+        began = time.monotonic()
+        model(x)
+        torch.cuda.synchronize()
+        steps.append((time.monotonic() - began) * 1000)
+
+    with torch.no_grad():
+        for _ in range(20):
+            step()
+        steps.clear()
+        began = time.monotonic()
+        while time.monotonic() - began < 8:
+            step()
+        figures = percentiles(steps, "ms")
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            began = time.monotonic()
+            for _ in range(50):
+                step()
+            took_us = (time.monotonic() - began) * 1e6
+    busy_us = sum(getattr(event, "self_device_time_total", 0) for event in seen.key_averages())
+    return {**figures, "busy_percent": 100 * busy_us / took_us}
+
+
+def torch_exits():
+    """E9: PyTorch ends in the middle of work; how each ended."""
+    return ends("import os, torch; a = torch.randn(4096, 4096, device='cuda'); [a @ a for _ in range(40)]")
+
+
+def cupy_exits():
+    """E9: CuPy ends in the middle of work; how each ended."""
+    return ends("import os, cupy; a = cupy.ones((4096, 4096), dtype='f'); [a @ a for _ in range(40)]")
 
 
 def torch_graphs():

@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -272,6 +273,7 @@ def memory():
     for nodes in (10, 100, 1000):
         step(f"graph of {nodes} kernels", lambda: cuda.captured(stream, many(nodes)))
     step("50 graphs of 100 kernels", lambda: [cuda.captured(stream, many(100)) for _ in range(50)])
+    steps.update(imported(cuda))
     for size, count in ((1, 1000), (4096, 1000), (1100 * 1024, 200), (3 * MIB, 100)):
         held = step(f"{count} times {size} bytes", lambda: [cuda.allocate(size) for _ in range(count)])
         for address in held:
@@ -283,8 +285,64 @@ def memory():
     step("1 byte of a pool", lambda: cuda.call("cuMemAllocAsync", ctypes.byref(address), ctypes.c_size_t(1), stream))
     before = driver_bytes()
     step("1 GiB managed", lambda: cuda.call("cuMemAllocManaged", ctypes.byref(address), ctypes.c_size_t(GIB), 1))
-    steps["1 GiB managed by nvidia-smi"] = None if before is None else (driver_bytes() or 0) - before
+    steps["1 GiB managed by nvidia-smi"] = difference(driver_bytes(), before)
     return steps
+
+
+def imported(cuda):
+    """At which end 256 MiB count that one process allocates and another imports: what each is charged."""
+    before = cuda.info()[0], driver_bytes()
+    address, handle = ctypes.c_uint64(cuda.allocate(256 * MIB)), (ctypes.c_byte * 64)()
+    cuda.call("cuIpcGetMemHandle", ctypes.byref(handle), address)
+    command = [sys.executable, __file__, "importer"]
+    ended = subprocess.run(command, input=bytes(handle).hex(), capture_output=True, text=True, timeout=20, check=True)
+    exporter = {"free": before[0] - cuda.info()[0], "nvidia-smi": difference(driver_bytes(), before[1])}
+    cuda.free(address.value)
+    return {"256 MiB exported": exporter, "the same imported": json.loads(ended.stdout)}
+
+
+class Handle(ctypes.Structure):
+    """CUipcMemHandle, which is passed by value."""
+
+    _fields_ = [("reserved", ctypes.c_byte * 64)]
+
+
+def importer():
+    """The other end of `imported`."""
+    cuda = Cuda()
+    handle, address = Handle.from_buffer_copy(bytes.fromhex(sys.stdin.read())), ctypes.c_uint64()
+    before = cuda.info()[0], driver_bytes()
+    cuda.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), handle, 1)
+    return {"free": before[0] - cuda.info()[0], "nvidia-smi": difference(driver_bytes(), before[1])}
+
+
+def difference(after, before):
+    return None if after is None or before is None else after - before
+
+
+def many_graphs():
+    """E3: what graphs take by their number and size; where memory ends before, how many there were and the code."""
+    cuda = Cuda()
+    kernel, stream, figures = cuda.kernels()["busy_ns"], cuda.stream(), {}
+    cuda.launch(kernel, 1000, stream)
+    cuda.synchronise()
+    for nodes in (10, 1000):
+        cuda.call("cuStreamBeginCapture_v2", stream, 0)
+        for _ in range(nodes):
+            cuda.launch(kernel, 1000, stream)
+        graph, before, made, code = cuda.made_from_stream(stream), cuda.info()[0], [], 0
+        for wanted in (1, 50, 500):
+            while len(made) < wanted and not code:
+                instance = ctypes.c_void_p()
+                code = cuda.code("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, ctypes.c_uint64(0))
+                made += [] if code else [instance]
+            figures[f"{wanted} graphs of {nodes} kernels"] = {
+                "made": len(made), "code": code, "bytes": before - cuda.info()[0],
+            }
+        for instance in made:
+            cuda.call("cuGraphExecDestroy", instance)
+        figures[f"graphs of {nodes} kernels, destroyed"] = before - cuda.info()[0]
+    return figures
 
 
 def hang_spin():
@@ -340,34 +398,90 @@ def hang_host():
     return {}
 
 
-def busy(seconds, width=1_000_000, streams=1):
-    """Kernels for so long; how many a second."""
+# Kernels of a millisecond between two synchronisations, as of a step of training.
+STEP = 8
+
+
+def busy(seconds, streams=1):
+    """Kernels for so long: how many each second, and how long a step of them takes."""
     cuda = Cuda()
     kernel, streams = cuda.kernels()["busy_ns"], [cuda.stream() for _ in range(streams)]
-    count, began = 0, time.monotonic()
-    while time.monotonic() - began < seconds:
-        for stream in streams:
-            cuda.launch(kernel, width, stream)
-            count += 1
-        if count % 32 == 0:
-            cuda.synchronise()
-    cuda.synchronise()
-    return {"kernels_per_second": count / (time.monotonic() - began)}
+    spans, each, began = [], [0] * seconds, time.monotonic()
+    while (start := time.monotonic()) - began < seconds:
+        for number in range(STEP):
+            cuda.launch(kernel, 1_000_000, streams[number % len(streams)])
+        cuda.synchronise()
+        end = time.monotonic()
+        spans.append((end - start) * 1000)
+        for number in range(STEP):
+            # A step that spans the end of a second counts in both.
+            at = int(start - began + (end - start) * (number + 0.5) / STEP)
+            each[min(at, seconds - 1)] += 1
+    return {
+        "kernels_per_second": len(spans) * STEP / (time.monotonic() - began),
+        "deviation": statistics.pstdev(each[1:]), **percentiles(spans, "step_ms"),
+    }
+
+
+def percentiles(values, unit):
+    values = sorted(values)
+    return {f"{unit}_p50": values[len(values) // 2], f"{unit}_p99": values[len(values) * 99 // 100]}
 
 
 def share():
-    return {"long": busy(6)["kernels_per_second"]}
+    return busy(6)
+
+
+def long_share():
+    """E6: long enough for the deviation over seconds to mean something."""
+    return busy(20)
 
 
 def streams():
-    return {"four streams": busy(6, streams=4)["kernels_per_second"]}
+    return busy(6, streams=4)
 
 
 def processes():
     """E7: two processes of a container."""
     command = [sys.executable, __file__, "share"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    return {"each": [json.loads(one.communicate()[0])["long"] for one in both]}
+    return {"each": [json.loads(one.communicate()[0])["kernels_per_second"] for one in both]}
+
+
+def time_slice():
+    """E7: how long the driver lets each of two busy processes have the GPU: gaps in work of 20 us, and what lies between them."""
+    cuda = Cuda()
+    kernel, stream = cuda.kernels()["busy_ns"], cuda.stream()
+    other = subprocess.Popen([sys.executable, __file__, "long_share"], stdout=subprocess.DEVNULL)
+    try:
+        return slices(cuda, kernel, stream)
+    finally:
+        other.kill()
+        other.wait()
+
+
+def slices(cuda, kernel, stream):
+    # Before the neighbour has begun, there are no gaps; a gap is what takes ten times as long as it would alone.
+    least_ms, gaps, between, own = 0.2, [], [], None
+    events, elapsed = [cuda.made("cuEventCreate", 0) for _ in range(513)], ctypes.c_float()
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline:
+        cuda.call("cuEventRecord", events[0], stream)
+        for event in events[1:]:
+            cuda.launch(kernel, 20_000, stream)
+            cuda.call("cuEventRecord", event, stream)
+        cuda.call("cuStreamSynchronize", stream)
+        own = None
+        for start, end in zip(events, events[1:]):
+            cuda.call("cuEventElapsedTime", ctypes.byref(elapsed), start, end)
+            if elapsed.value < least_ms:
+                own = None if own is None else own + elapsed.value
+                continue
+            gaps.append(elapsed.value)
+            between += [] if own is None else [own]
+            own = 0.0
+    of = lambda values, name: percentiles(values, name) if values else {name: None}
+    return {"gaps": len(gaps), **of(gaps, "gap_ms"), **of(between, "own_ms")}
 
 
 def launch_bound():
@@ -385,27 +499,23 @@ def launch_bound():
         seconds.append(int(end - began))
         while time.monotonic() - end < 20e-6:
             pass
-    spans.sort()
-    return {
-        "kernels_per_second": [seconds.count(second) for second in range(6)],
-        "us_median": spans[len(spans) // 2], "us_p99": spans[int(len(spans) * 0.99)],
-    }
+    return {"kernels_per_second": [seconds.count(second) for second in range(6)], **percentiles(spans, "us")}
 
 
 def graphs():
-    """E4: 81 graphs replayed in sequence, as vLLM's pieces of a step are; ms a step."""
+    """E4: 81 graphs replayed in sequence, as vLLM's pieces of a step are, for 8 sizes of a batch in turn; ms a step."""
     cuda = Cuda()
-    kernel, stream = cuda.kernels()["busy_ns"], cuda.stream()
-    pieces = [cuda.captured(stream, lambda: [cuda.launch(kernel, 20_000, stream) for _ in range(5)]) for _ in range(81)]
-    steps = []
-    for _ in range(100):
-        began = time.monotonic()
-        for piece in pieces:
-            cuda.call("cuGraphLaunch", piece, stream)
-        cuda.call("cuStreamSynchronize", stream)
-        steps.append((time.monotonic() - began) * 1000)
-    steps = sorted(steps[10:])
-    return {"ms_median": steps[len(steps) // 2], "ms_p99": steps[int(len(steps) * 0.99)]}
+    kernel, stream, steps = cuda.kernels()["busy_ns"], cuda.stream(), []
+    piece = lambda size: cuda.captured(stream, lambda: [cuda.launch(kernel, 5000 * size, stream) for _ in range(5)])
+    sizes = [[piece(size) for _ in range(81)] for size in range(1, 9)]
+    for _ in range(15):
+        for pieces in sizes:
+            began = time.monotonic()
+            for each in pieces:
+                cuda.call("cuGraphLaunch", each, stream)
+            cuda.call("cuStreamSynchronize", stream)
+            steps.append((time.monotonic() - began) * 1000)
+    return percentiles(steps[len(sizes):], "ms")
 
 
 def sizing():
@@ -438,17 +548,28 @@ def sizing():
 
 def exits():
     """E9: programs that end in the middle of work; how each ended."""
-    ends = {
-        "return": "", "os._exit": "os._exit(0)", "exception": "raise SystemExit(0)",
-        "SIGTERM": "os.kill(os.getpid(), 15)", "abort": "os.kill(os.getpid(), 6)",
+    return ends(
+        f"import os, sys; sys.argv = ['']; exec(open({__file__!r}).read()); cuda = Cuda(); k = cuda.kernels(); s = cuda.stream();"
+        "[cuda.launch(k['busy_ns'], 500000, s) for _ in range(40)]"
+    )
+
+
+def ends(work):
+    """Runs a program and ends it in five ways, six times each, some at once; the codes, and what it did to end otherwise."""
+    ways = {
+        "return": ("", 0), "os._exit": ("os._exit(0)", 0), "exception": ("raise ValueError", 1),
+        "SIGTERM": ("os.kill(os.getpid(), 15)", -15), "abort": ("os.kill(os.getpid(), 6)", -6),
     }
-    program = "import os, sys; sys.argv = ['']; exec(open({!r}).read()); cuda = Cuda(); k = cuda.kernels(); s = cuda.stream();" \
-        "[cuda.launch(k['busy_ns'], 500000, s) for _ in range(40)]; {}"
-    codes = {}
-    for name, end in ends.items():
-        runs = [subprocess.run([sys.executable, "-c", program.format(__file__, end)], capture_output=True) for _ in range(6)]
-        codes[name] = sorted(run.returncode for run in runs)
-    return codes
+    codes, wrong = {}, {}
+    for name, (end, expected) in ways.items():
+        command = [sys.executable, "-c", f"{work}; {end}"]
+        running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(6)]
+        said = [program.communicate()[1] for program in running]
+        codes[name] = sorted(program.returncode for program in running)
+        unlike = [text[-400:] for text, program in zip(said, running) if program.returncode != expected]
+        if unlike:
+            wrong[name] = unlike
+    return {**codes, "wrong": wrong}
 
 
 def tools():

@@ -1,9 +1,10 @@
 //! How long calls take, one by one.
 
-use std::ptr;
 use std::time::Duration;
+use std::{mem, ptr};
 
 use anyhow::{Result, bail};
+use driver_api::sys::CUstream;
 use driver_api::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL as GLOBAL;
 use driver_api::{Code, NOT_FOUND};
 use serde_json::{Value, json};
@@ -15,6 +16,8 @@ use crate::figures::{now, percentile};
 const BATCH: u64 = 1000;
 /// Graph launches between two synchronisations: a graph costs the card more.
 const GRAPHS: u64 = 100;
+/// The calling thread's default stream, as cuda.h numbers it (`CU_STREAM_PER_THREAD`).
+const PER_THREAD: usize = 2;
 
 // === impl Program ===
 
@@ -27,6 +30,13 @@ impl Program {
             }
             "launch-ex" => {
                 self.batches(count, BATCH, |program| program.kernel.launch_ex(&program.cuda, 0, program.stream))?
+            }
+            "launch-per-thread" => {
+                let shared = mem::replace(&mut self.stream, PER_THREAD as CUstream);
+                let took =
+                    self.batches(count, BATCH, |program| program.kernel.launch(&program.cuda, 0, program.stream));
+                self.stream = shared;
+                took?
             }
             "graph" => self.graphs(count)?,
             "alloc-4k" => self.pairs(count, 4 << 10)?,
