@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_node::config::Scale;
 use divvy_node::kubelet::client::KubeletEndpoint;
 use divvy_node::kubelet::tls::Trust;
 use divvy_testkit::binaries::Binaries;
@@ -105,6 +106,12 @@ impl Daemon {
         let own = own.as_object_mut().context("keys are a map")?;
         own.extend(keys.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
         self.write_keys()
+    }
+
+    /// How much of the cards' memory it promises to pods that oversubscribe it, in percent.
+    pub fn memory_scale(&self) -> u32 {
+        let [_, keys] = &self.keys;
+        Scale::try_from(keys["memoryScale"].to_string()).unwrap_or(Scale::ONE).percent()
     }
 
     /// Sets all keys to what they were at first, from its next start on.

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
 use divvy_api::limits::pod_requests;
-use divvy_api::request::Defaults;
+use divvy_api::names::annotation as key;
+use divvy_api::request::{Defaults, Sharing};
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Memory, ResourceNames};
 use divvy_testkit::outside::{CardView, ContainerView, NodeView, PodView};
 use fake_nvml::{CardScenario, CardState, Scenario};
@@ -62,16 +63,17 @@ pub fn unschedulable(pod: &Value) -> Option<String> {
     scheduled["message"].as_str().map(str::to_owned)
 }
 
-/// The node that these pods, processes and records make.
+/// The node that these pods, processes and records make, where so many percent of its memory are promised.
 pub fn node(
     pods: &BTreeMap<String, Value>,
     running: &BTreeMap<ContainerKey, Running>,
     records: &BTreeMap<ContainerKey, Record>,
     scenario: &Scenario,
+    memory_scale: u32,
 ) -> anyhow::Result<NodeView> {
     let runs = |pod: &Value| running.keys().any(|(owner, _)| owner == uid(pod));
     let live = pods.values().filter(|pod| !is_over(pod) || runs(pod));
-    let pods = live.map(|pod| pod_view(pod, running, records)).collect::<anyhow::Result<_>>()?;
+    let pods = live.map(|pod| pod_view(pod, running, records, memory_scale)).collect::<anyhow::Result<_>>()?;
     Ok(NodeView { name: crate::node::NODE.to_owned(), cards: cards(scenario)?, pods, ..NodeView::default() })
 }
 
@@ -97,6 +99,7 @@ fn pod_view(
     pod: &Value,
     running: &BTreeMap<ContainerKey, Running>,
     records: &BTreeMap<ContainerKey, Record>,
+    memory_scale: u32,
 ) -> anyhow::Result<PodView> {
     let requests = requests(pod).with_context(|| format!("reading pod {}", name(pod)))?;
     let container = |ContainerRequest { name, kind, request, .. }| {
@@ -107,7 +110,9 @@ fn pod_view(
         ContainerView { name: key.1, kind, request, running: running.is_some(), slots, given }
     };
     let containers = requests.into_iter().map(container).collect();
-    Ok(PodView { uid: uid(pod).to_owned(), name: format!("default/{}", name(pod)), containers })
+    let is_oversubscribed = memory_scale > 100 && pod["metadata"]["annotations"][key::OVERSUBSCRIBE] == "true";
+    let sharing = if is_oversubscribed { Sharing::Oversubscribed(memory_scale) } else { Sharing::Part };
+    Ok(PodView { uid: uid(pod).to_owned(), name: format!("default/{}", name(pod)), sharing, containers })
 }
 
 /// What its containers ask for.

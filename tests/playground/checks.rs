@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use divvy_api::request::Sharing;
 use divvy_api::{CardId, Cores, GpuRequest, Share};
 use serde::Serialize;
 
@@ -113,7 +114,7 @@ impl Check<'_> {
             (Some(_), Some(given)) if self.node.forgot && given.is_nothing() => Ok(()),
             // A kubelet without its checkpoint asks again for containers that have ended, and doesn't start them again.
             (Some(request), Some(given)) if container.running || !self.node.forgot => {
-                as_requested(container, request, given, &self.node.cards)
+                as_requested(pod.sharing, container, request, given, &self.node.cards)
             }
             (Some(request), _) => count(request, &container.slot_cards()),
             (None, Some(given)) if !given.named.is_empty() => Err(format!("given {:?} without a request", given.named)),
@@ -135,6 +136,7 @@ impl Check<'_> {
 }
 
 fn as_requested(
+    sharing: Sharing,
     container: &ContainerView,
     request: &GpuRequest,
     given: &Given,
@@ -155,7 +157,7 @@ fn as_requested(
     }
     let limits = given.limits.as_ref().ok_or("no limits directory is mounted")?.as_ref().map_err(String::clone)?;
     agree("limits file", &limits.cards.iter().map(|(card, _)| card.as_str()).collect())?;
-    limits.cards.iter().try_for_each(|(card, share)| amounts(request, card, *share, cards))
+    limits.cards.iter().try_for_each(|(card, share)| amounts((request, sharing), card, *share, cards))
 }
 
 fn count(request: &GpuRequest, cards: &BTreeSet<&str>) -> Result<(), String> {
@@ -166,10 +168,15 @@ fn count(request: &GpuRequest, cards: &BTreeSet<&str>) -> Result<(), String> {
     Err(format!("{} requested, {} distinct: {}", request, cards.len(), list(cards)))
 }
 
-fn amounts(request: &GpuRequest, card: &CardId, share: Share, cards: &[CardView]) -> Result<(), String> {
+fn amounts(
+    (request, sharing): (&GpuRequest, Sharing),
+    card: &CardId,
+    share: Share,
+    cards: &[CardView],
+) -> Result<(), String> {
     let known =
         cards.iter().find(|known| known.id == *card).ok_or_else(|| format!("card {card} isn't on this node"))?;
-    let requested = request.share_on(known.memory);
+    let requested = request.share_of(known.memory, sharing);
     if share == requested {
         return Ok(());
     }

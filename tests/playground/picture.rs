@@ -101,7 +101,12 @@ mod tests {
             slots: [format!("{card}::0")].into(),
             given: None,
         };
-        PodView { uid: name.to_owned(), name: format!("default/{name}"), containers: vec![container] }
+        PodView {
+            uid: name.to_owned(),
+            name: format!("default/{name}"),
+            sharing: divvy_api::request::Sharing::Part,
+            containers: vec![container],
+        }
     }
 
     fn node() -> NodeView {

@@ -147,7 +147,12 @@ mod tests {
             numa: None,
             healthy: true,
         };
-        let pod = PodView { uid: "u".to_owned(), name: "default/p".to_owned(), containers: vec![container] };
+        let pod = PodView {
+            uid: "u".to_owned(),
+            name: "default/p".to_owned(),
+            sharing: divvy_api::request::Sharing::Part,
+            containers: vec![container],
+        };
         NodeView { name: "n".to_owned(), cards: CARDS.map(card).into(), pods: vec![pod], ..NodeView::default() }
     }
 

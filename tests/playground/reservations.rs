@@ -149,7 +149,12 @@ mod tests {
             slots: [format!("{card}::0")].into(),
             given: None,
         };
-        PodView { uid: uid.to_owned(), name: "default/one".to_owned(), containers: vec![container] }
+        PodView {
+            uid: uid.to_owned(),
+            name: "default/one".to_owned(),
+            sharing: divvy_api::request::Sharing::Part,
+            containers: vec![container],
+        }
     }
 
     /// Its UID.

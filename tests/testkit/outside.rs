@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use divvy_api::pod::peak;
+use divvy_api::request::Sharing;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, GpuRequest, Memory, Share};
 use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_placement::{Card, Held};
@@ -54,6 +55,8 @@ pub struct PodView {
     pub uid: String,
     /// `namespace/name`.
     pub name: String,
+    /// How its requests become shares of cards.
+    pub sharing: Sharing,
     /// In admission order.
     pub containers: Vec<ContainerView>,
 }
@@ -163,14 +166,20 @@ impl PodView {
             slots: container.devices.get(GPU).cloned().unwrap_or_default(),
             given: container.given.as_ref().map(Given::read),
         });
-        Self { uid: uid.to_owned(), name: format!("{}/{}", pod.namespace, pod.name), containers: containers.collect() }
+        Self {
+            uid: uid.to_owned(),
+            name: format!("{}/{}", pod.namespace, pod.name),
+            sharing: Sharing::Part,
+            containers: containers.collect(),
+        }
     }
 
     /// What it holds of a card at its peak.
     pub fn share_of(&self, card: &CardView) -> Share {
         let share = |container: &ContainerView| {
             let holds = container.cards().contains(card.id.as_str());
-            container.request.filter(|_| holds).map(|request| request.share_on(card.memory)).unwrap_or_default()
+            let request = container.request.filter(|_| holds);
+            request.map(|request| request.share_of(card.memory, self.sharing)).unwrap_or_default()
         };
         peak(self.containers.iter().map(|container| (container.kind, share(container))))
     }

@@ -32,7 +32,8 @@ impl Cluster {
     /// Looks at processes, the kubelet's records and the pods that the API server showed last.
     pub fn look(&self) -> anyhow::Result<Look> {
         let running = containers::running(&view::minors(&self.scenario)?);
-        let mut node = view::node(&self.pods, &running, &checkpoint::read()?, &self.scenario)?;
+        let memory_scale = self.daemon.memory_scale();
+        let mut node = view::node(&self.pods, &running, &checkpoint::read()?, &self.scenario, memory_scale)?;
         node.forgot = self.forgot;
         Ok(Look { node, running })
     }

@@ -24,7 +24,7 @@ fn node(pods: Vec<PodView>) -> NodeView {
 }
 
 fn pod(name: &str, containers: Vec<ContainerView>) -> PodView {
-    PodView { uid: format!("uid-{name}"), name: format!("default/{name}"), containers }
+    PodView { uid: format!("uid-{name}"), name: format!("default/{name}"), sharing: Sharing::Part, containers }
 }
 
 /// A container that runs with one card, and everything about it agrees.
@@ -84,6 +84,25 @@ fn a_sound_node_passes_every_check() {
     tally.check(&node);
     assert_eq!(tally.broken, []);
     assert_eq!(tally.checked, [(Invariant::I1, 2), (Invariant::I2, 3), (Invariant::I4, 1)].into());
+}
+
+#[test]
+fn oversubscribed_memory_counts_by_its_part_on_the_card() {
+    let sharing = Sharing::Oversubscribed(150);
+    let pod = |name: &str, slot| {
+        let request = request(60, 30);
+        let mut container = container(request, CARD, slot);
+        limits(&mut container).cards[0].1 = request.share_of(Memory::mib(80 << 10), sharing);
+        PodView { sharing, ..pod(name, vec![container]) }
+    };
+    let sound = node(vec![pod("p", 0), pod("q", 1)]);
+    assert_eq!(broken(&sound), [""; 0]);
+    let ordinary = PodView { sharing: Sharing::Part, ..sound.pods[0].clone() };
+    let found = broken(&node(vec![ordinary])).remove(0);
+    assert!(
+        found.ends_with("(20Gi of it host memory), 30 cores of card GPU-a, requested 60Gi memory, 30 cores"),
+        "{found}"
+    );
 }
 
 #[test]
