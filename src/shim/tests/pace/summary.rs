@@ -46,6 +46,11 @@ fn summary_figures() {
     print("alone 30 %, gaps", &shares(&[30], "cap", &[&["gaps 100000 200000"]]));
     print("alone 50 %, steps", &shares(&[50], "cap", &[&["steps 100000 5"]]));
     print("alone 50 %, memsets", &shares(&[50], "cap", &[&["fills 1048576"]]));
+    for words in
+        ["contexts 10000 2", "contexts 10000 4", "contexts 10000 8", "contexts 1000000 2", "contexts 1000000 8"]
+    {
+        print(&format!("alone 50 %, {words}"), &shares(&[50], "cap", &[&[words]]));
+    }
     print("25 and 75 %, 10 µs", &shares(&[25, 75], "cap", &[&["busy 10000 1"], &["busy 10000 1"]]));
     print("25 and 75 %, 1 ms", &shares(&[25, 75], "cap", &[&["busy 1000000 1"], &["busy 1000000 1"]]));
     print("25 and 75 %, 20 ms", &shares(&[25, 75], "cap", &[&["busy 20000000 1"], &["busy 20000000 1"]]));

@@ -32,6 +32,7 @@ fn tenant() {
     let program = Program { busy: cuda.function(c"busy_ns"), cuda };
     match (verb.as_str(), &*numbers) {
         ("busy", [width, streams]) => program.busy(*width, *streams),
+        ("contexts", [width, contexts]) => program.contexts(*width, *contexts),
         ("default", [width]) => program.default(*width),
         ("own-default", [width]) => program.own_default(*width),
         ("graphs", [width, kernels]) => program.graphs(*width, *kernels),
@@ -70,6 +71,22 @@ impl Program {
         loop {
             for stream in &streams {
                 self.launch(width, *stream);
+            }
+        }
+    }
+
+    /// The same in a stream of each of so many contexts.
+    fn contexts(&self, width: c_uint, contexts: c_uint) {
+        let begin = |_| {
+            let context = self.cuda.get(|cuda, to| cuda.cuCtxCreate_v2(to, 0, 0));
+            (context, self.cuda.function(c"busy_ns"), self.cuda.stream())
+        };
+        let streams: Vec<_> = (0..contexts).map(begin).collect();
+        say("ready");
+        loop {
+            for (context, busy, stream) in &streams {
+                assert_eq!(self.cuda.cuCtxSetCurrent(*context), SUCCESS);
+                assert_eq!(self.cuda.launch(*busy, width, *stream), SUCCESS);
             }
         }
     }
