@@ -36,9 +36,13 @@ pub(super) fn start(cards: Vec<Card>) -> io::Result<Vec<Option<Member>>> {
     let (caller, calls) = channel();
     let thread = |name: &str| thread::Builder::new().name(name.to_owned());
     let started = thread("fake-cuda").spawn(move || run(&cards, &joined, &caller));
-    let started = started.and_then(|_| thread("fake-cuda-calls").spawn(move || perform(&calls)));
+    // A thread that begins later, when the program has no memory left, would be the program's end.
+    let (begun, calls_begun) = sync_channel(1);
+    let started =
+        started.and_then(|_| thread("fake-cuda-calls").spawn(move || begun.send(()).map(|()| perform(&calls))));
     restore_signals(&blocked);
     started?;
+    calls_begun.recv().map_err(io::Error::other)?;
     members.recv().map_err(io::Error::other)
 }
 
