@@ -34,8 +34,9 @@ const WAITER_GRACE_NS: u64 = 2_000_000;
 const OVERDUE_DIVISOR: u64 = 8;
 /// No thread announces a longer wait: a later moment is of a clock that was set back.
 const MAX_WAITER_NS: u64 = 100_000_000;
-/// Polls that find nothing in flight before the monitor sleeps until a launch wakes it.
+/// Polls that find nothing in flight before the monitor sleeps until a launch wakes it, and the time between them.
 const IDLE_POLLS: u32 = 2;
+const IDLE_POLL_NS: u64 = 8_000_000;
 /// The longest sleep without a launch, should a wake-up be lost.
 const MAX_IDLE_SLEEP_NS: u64 = 1_000_000_000;
 const STACK_BYTES: usize = 256 << 10;
@@ -202,7 +203,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             // Much is launched some moments after the last was done: to be woken for it costs more than to wait.
             Some(false) if idle < IDLE_POLLS => {
                 idle += 1;
-                sys::sleep(MAX_POLL_NS);
+                sys::sleep(IDLE_POLL_NS);
             }
             Some(false) => {
                 sleep();
