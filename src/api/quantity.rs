@@ -234,6 +234,12 @@ impl Memory {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// This many times as much, stopping at the largest value; counts come from tenants.
+    #[must_use]
+    pub fn saturating_mul(self, count: usize) -> Self {
+        Self(self.0.saturating_mul(u64::try_from(count).unwrap_or(u64::MAX)))
+    }
+
     /// Difference, stopping at zero.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {

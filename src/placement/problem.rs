@@ -109,7 +109,10 @@ impl<'a> Problem<'a> {
     /// Why a pod with these shares, one a card, doesn't fit on the node if the cards suffice. Each counts in full, though
     /// not all of the kubelet's draws may come together.
     pub(crate) fn lacks_host_memory(&self, shares: impl Iterator<Item = Share>) -> Option<Reason> {
-        let wanted: Memory = shares.map(|share| share.host).sum();
+        self.exceeds_host_memory(shares.map(|share| share.host).sum())
+    }
+
+    fn exceeds_host_memory(&self, wanted: Memory) -> Option<Reason> {
         (wanted > self.host_memory).then_some(Reason::HostMemory { wanted, free: self.host_memory })
     }
 
@@ -117,7 +120,8 @@ impl<'a> Problem<'a> {
     pub(crate) fn lacks_host_memory_for(&self, step: usize, card: usize, chosen_by: &[Vec<usize>]) -> Option<Reason> {
         let share = self.share(card, step).ok().filter(|share| !share.host.is_zero())?;
         let chosen = (0..self.cards.len()).filter_map(|card| self.fit(card, &chosen_by[card]).ok());
-        self.lacks_host_memory(chosen.chain(vec![share; self.steps[step].chosen]))
+        let beside: Memory = chosen.map(|share| share.host).sum();
+        self.exceeds_host_memory(beside.saturating_add(share.host.saturating_mul(self.steps[step].chosen)))
     }
 
     /// Whether a step's cards are held by nobody else.

@@ -120,6 +120,11 @@ fn refusal_tells_oversubscribed_cards_from_others() {
         refusal(&cards, &two, &[], asking).ends_with("2 short of host memory, 12Gi needed, 10Gi left)"),
         "together they need more than is left"
     );
+    assert!(
+        refusal(&cards, &[container(App, u32::MAX, 12 << 10, 0)], &[], asking)
+            .ends_with("2 short of host memory, 25769803770Gi needed, 10Gi left)"),
+        "any number that a tenant writes"
+    );
 }
 
 #[test]
