@@ -87,6 +87,7 @@ fn legend(letters: &[(&str, char)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use divvy_api::request::Sharing;
     use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
 
     use super::*;
@@ -104,7 +105,7 @@ mod tests {
         PodView {
             uid: name.to_owned(),
             name: format!("default/{name}"),
-            sharing: divvy_api::request::Sharing::Part,
+            sharing: Sharing::Part,
             containers: vec![container],
         }
     }

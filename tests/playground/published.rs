@@ -119,6 +119,7 @@ fn held<'a>(node: &'a NodeView, pod: &'a PodView) -> impl Iterator<Item = (&'a s
 
 #[cfg(test)]
 mod tests {
+    use divvy_api::request::Sharing;
     use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
 
     use super::*;
@@ -150,7 +151,7 @@ mod tests {
         let pod = PodView {
             uid: "u".to_owned(),
             name: "default/p".to_owned(),
-            sharing: divvy_api::request::Sharing::Part,
+            sharing: Sharing::Part,
             containers: vec![container],
         };
         NodeView { name: "n".to_owned(), cards: CARDS.map(card).into(), pods: vec![pod], ..NodeView::default() }

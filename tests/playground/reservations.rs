@@ -107,6 +107,7 @@ impl Reserved<'_> {
 
 #[cfg(test)]
 mod tests {
+    use divvy_api::request::Sharing;
     use divvy_api::{ContainerKind, GpuRequest, Memory};
     use serde_json::json;
 
@@ -152,7 +153,7 @@ mod tests {
         PodView {
             uid: uid.to_owned(),
             name: "default/one".to_owned(),
-            sharing: divvy_api::request::Sharing::Part,
+            sharing: Sharing::Part,
             containers: vec![container],
         }
     }
