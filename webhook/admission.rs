@@ -42,6 +42,8 @@ pub struct Settings {
     pub defaults: Defaults,
     /// Namespaces whose pods may ask for what others then lack.
     pub favoured_namespaces: FavouredNamespaces,
+    /// Whether pods that request GPUs are made to tolerate [soft taints](divvy_api::names::taint).
+    pub tolerate_soft_taints: bool,
     /// Whether pods are made to prefer the hinted nodes: for clusters whose scheduler has no extender.
     pub prefer_hinted_nodes: bool,
 }

@@ -55,6 +55,8 @@ divvy_runtime::keys! {
     shortlist: Within<0, 5000> = Within::new(16),
     /// Whether kube-scheduler calls the extender: on or off; when off, pods that request GPUs get a preferred node affinity to the nodes that fit
     extender: Switch = Switch::Off,
+    /// Whether nodes with free GPUs get taints of effect PreferNoSchedule, which pods that request GPUs tolerate: on or off; other pods then leave the CPU beside free GPUs to pods that need it. When off, the taints are removed
+    soft_taints: Switch = Switch::On,
     /// Namespaces whose pods may use the annotations compute: burst, priority: high and oversubscribe: true; "*" for all
     favoured_namespaces: List<Namespace> = List(Vec::new()),
 

@@ -22,5 +22,6 @@ pub mod metrics;
 pub mod readiness;
 pub mod run;
 pub mod serve;
+pub mod soft_taints;
 pub mod tls;
 pub mod watches;

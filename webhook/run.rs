@@ -36,6 +36,7 @@ use crate::serve::pages::{Pages, admin_router};
 use crate::serve::queries::Queries;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
+use crate::soft_taints::SoftTaints;
 use crate::tls::{self, Identity, keep_bundle, keep_files, keep_secret};
 use crate::watches::{SyncStatus, Watches};
 
@@ -149,6 +150,10 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
     let readiness = Readiness::new(parts.api_server.clone(), Arc::clone(&parts.index));
     tasks.spawn_endless("readiness", readiness.run(leading(&parts.leader)));
+    let enabled = config.soft_taints == Switch::On;
+    let soft_taints =
+        SoftTaints::new(parts.api_server.clone(), Arc::clone(&parts.index), parts.sync_status.clone(), enabled);
+    tasks.spawn_endless("soft taints", soft_taints.run(leading(&parts.leader)));
     parts.keep_certificates(&mut tasks);
     let retired = CancellationToken::new();
     tasks.spawn("lease", parts.elect(leads, retired.clone()));

@@ -67,6 +67,18 @@ pub mod annotation {
     pub const OUTPUTS: [&str; 4] = [REQUEST, NODE_FIT, PLANNED, CARDS];
 }
 
+/// Taints of effect `PreferNoSchedule` that keep pods without GPUs off nodes where pods with GPUs will need the CPU.
+pub mod taint {
+    /// On nodes with GPU capacity that expected requests can use.
+    pub const FREE_GPUS: &str = "divvy.dev/free-gpus";
+    /// On those of them whose CPU such requests will need.
+    pub const CPU_FOR_GPUS: &str = "divvy.dev/cpu-for-gpus";
+    /// Keys in the order in which a node gets them: kube-scheduler counts taints (`TaintToleration`).
+    pub const SOFT: [&str; 2] = [FREE_GPUS, CPU_FOR_GPUS];
+    /// Their effect.
+    pub const EFFECT: &str = "PreferNoSchedule";
+}
+
 /// The four resources that a request is written in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

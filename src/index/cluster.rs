@@ -217,6 +217,28 @@ impl Index {
         }
     }
 
+    /// Number of soft taints that a node is to have, so that kube-scheduler puts pods without GPUs where they take no CPU that
+    /// expected requests will need. `None`: no `GpuNode` of this name.
+    pub fn soft_taints(&self, name: &str) -> Option<u32> {
+        let view = self.view();
+        let node = view.node(view.place(name)?)?;
+        Some(unpoisoned(self.scorer.lock()).soft_taints(&view, node))
+    }
+
+    /// Nodes that carry other soft taints than they are to have, with the number that they are to have. Nodes that somebody
+    /// else's taints keep such pods off are to have none; without `enabled`, no node is.
+    pub fn soft_taints_due(&self, enabled: bool) -> Vec<(String, u32)> {
+        let state = unpoisoned(self.state.lock());
+        let nodes = state.tainted_nodes().map(|(name, carried, is_tainted)| (name.to_owned(), carried, is_tainted));
+        let nodes: Vec<(String, [bool; 2], bool)> = nodes.collect();
+        drop(state);
+        let due = |(name, carried, is_tainted): (String, [bool; 2], bool)| {
+            let wanted = if enabled && !is_tainted { self.soft_taints(&name).unwrap_or(0) } else { 0 };
+            (carried != [wanted > 0, wanted > 1]).then_some((name, wanted))
+        };
+        nodes.into_iter().filter_map(due).collect()
+    }
+
     /// Requests that are expected.
     pub fn expected(&self) -> Arc<ExpectedRequests> {
         Arc::clone(unpoisoned(self.scorer.lock()).expected())

@@ -66,6 +66,10 @@ pub struct NodeObject {
     /// Allocatable devices of the resource that counts GPUs. The kubelet sets it to 0 when the device plugin is gone, and keeps
     /// it there (`pkg/kubelet/nodestatus/setters.go: MachineInfo`). `None`: no plugin has ever registered it.
     pub allocatable_gpus: Option<u64>,
+    /// Which of Divvy's own [soft taints](divvy_api::names::taint::SOFT) it carries.
+    pub soft_taints: [bool; 2],
+    /// Whether a taint of somebody else keeps off pods that don't tolerate it.
+    pub is_tainted: bool,
 }
 
 /// A pod that asks for cards and hasn't ended.
@@ -125,7 +129,9 @@ impl ClusterState {
     /// Applies a Node that was added or changed. Heartbeats change nothing.
     pub(crate) fn apply_node(&mut self, name: &str, object: NodeObject) -> Touched {
         let before = self.node_objects.insert(name.to_owned(), object);
-        self.known_node(name).filter(|_| before != Some(object)).into_iter().collect()
+        let beside_taints = |object| NodeObject { soft_taints: [false; 2], is_tainted: false, ..object };
+        let is_news = before.map(beside_taints) != Some(beside_taints(object));
+        self.known_node(name).filter(|_| is_news).into_iter().collect()
     }
 
     /// Removes a Node that was deleted.
@@ -165,6 +171,11 @@ impl ClusterState {
     pub(crate) fn all_without_plugin(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
         let readable = self.reports.iter().filter_map(|(name, report)| Some((name, report.as_ref().ok()?)));
         readable.filter_map(|(name, report)| Some((Arc::clone(name), self.without_plugin(name, report)?)))
+    }
+
+    /// Nodes with the soft taints that they carry, and whether others' taints keep off pods.
+    pub(crate) fn tainted_nodes(&self) -> impl Iterator<Item = (&str, [bool; 2], bool)> {
+        self.node_objects.iter().map(|(name, object)| (&**name, object.soft_taints, object.is_tainted))
     }
 
     /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.

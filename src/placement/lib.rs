@@ -30,7 +30,7 @@ pub use card::{Card, Held, Lacking, Reason, summary};
 pub use links::{Link, Links};
 pub use nodes::card_table::{AnyPod, CardShares, CardTable, NodeCards, OneCard, OneRequest};
 pub use nodes::expected::{Expected, ExpectedRequests, Kind};
-pub use nodes::forecast::{Forecast, SlotWeights};
+pub use nodes::forecast::{Allocatable, Forecast, SlotWeights};
 pub use nodes::free_capacity::{FreeCapacity, Hardware};
 pub use nodes::score::{NodeScore, score};
 pub use planner::plan;

@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 30] = [
+const CALLS: [Call; 32] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -44,6 +44,9 @@ const CALLS: [Call; 30] = [
     // readiness: policy 3 says of what
     call("get", "divvy.dev", "gpunodes", "node-1", CLUSTER),
     call("patch", "divvy.dev", "gpunodes/status", "node-1", CLUSTER),
+    // soft_taints: policy 6 says of what
+    call("get", "", "nodes", "node-1", CLUSTER),
+    call("patch", "", "nodes", "node-1", CLUSTER),
     // binder, serve::people
     call("create", "", "pods/binding", "train", ANY),
     call("get", "", "pods", "train", ANY),
@@ -76,7 +79,7 @@ const CALLS: [Call; 30] = [
 ];
 
 /// What nobody who takes over the webhook should be able to do.
-const FORBIDDEN: [Call; 11] = [
+const FORBIDDEN: [Call; 13] = [
     call("list", "", "secrets", "", OWN),
     call("get", "", "secrets", "divvy-webhook-tls", ANY),
     call("update", "", "configmaps", "divvy-webhook", OWN),
@@ -86,6 +89,8 @@ const FORBIDDEN: [Call; 11] = [
     call("create", "", "pods", "", ANY),
     call("patch", ADMISSION, MUTATING, "another", CLUSTER),
     call("patch", "divvy.dev", "gpunodes", "node-1", CLUSTER),
+    call("patch", "", "nodes/status", "node-1", CLUSTER),
+    call("delete", "", "nodes", "node-1", CLUSTER),
     call("update", "coordination.k8s.io", "leases", "kube-scheduler", "kube-system"),
     call("patch", "discovery.k8s.io", "endpointslices", "divvy-webhook", OWN),
 ];

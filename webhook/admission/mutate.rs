@@ -3,6 +3,7 @@
 
 use divvy_api::annotation::{self, Document, Preferences};
 use divvy_api::container::VISIBLE_DEVICES;
+use divvy_api::names::taint;
 use serde_json::json;
 
 use super::examine::{self, Examined, examine};
@@ -22,6 +23,9 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
     let mut patch = Patch::default();
     requests.write(pod, &settings.names, &mut patch);
     hide_cards(pod.containers().zip(accesses), &mut patch);
+    if settings.tolerate_soft_taints && !requests.is_empty() {
+        tolerate(pod, &mut patch);
+    }
     let request = requests.request();
     let fit = if requests.is_empty() { None } else { fits(&demand(pod, namespace, requests, preferences)) };
     let mut annotations = Changes::new();
@@ -35,6 +39,16 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
         warnings.extend(fit.refusal());
     }
     Ok(Answer { patch, warnings, ..Answer::default() })
+}
+
+/// Lets the pod be scheduled to nodes with soft taints as if they had none.
+fn tolerate(pod: &Pod, patch: &mut Patch) {
+    let present = pod.tolerations();
+    let is_tolerated =
+        |key: &str| present.unwrap_or_default().iter().any(|toleration| toleration.tolerates(key, taint::EFFECT));
+    let toleration = |key: &str| json!({ "key": key, "operator": "Exists", "effect": taint::EFFECT });
+    let missing = taint::SOFT.into_iter().filter(|key| !is_tolerated(key)).map(toleration).collect();
+    patch.append("/spec/tolerations", present.is_some(), missing);
 }
 
 /// Answers the review of a new pod without a request, which is to see no GPU.

@@ -37,6 +37,17 @@ struct Spec {
     ephemeral_containers: Option<Vec<Container>>,
     volumes: Option<Vec<Volume>>,
     affinity: Option<Affinity>,
+    tolerations: Option<Vec<Toleration>>,
+}
+
+/// `key` or `effect` empty: all; `operator` empty: `Equal`.
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct Toleration {
+    key: Option<String>,
+    operator: Option<String>,
+    value: Option<String>,
+    effect: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,6 +73,20 @@ pub(super) struct Affinity {
 pub(super) struct NodeAffinity {
     #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
     pub(super) preferred: Option<Vec<Value>>,
+}
+
+// === impl Toleration ===
+
+impl Toleration {
+    /// Whether it tolerates a taint of this key and effect without a value (`ToleratesTaint` of k8s.io/api).
+    pub(super) fn tolerates(&self, key: &str, effect: &str) -> bool {
+        let is = |field: &Option<String>, wanted: &str| {
+            field.as_deref().is_none_or(|field| field.is_empty() || field == wanted)
+        };
+        let has_no_value = self.value.as_deref().unwrap_or_default().is_empty();
+        let exists = self.operator.as_deref() == Some("Exists");
+        is(&self.effect, effect) && is(&self.key, key) && (exists || has_no_value)
+    }
 }
 
 // === impl Pod ===
@@ -125,6 +150,10 @@ impl Pod {
 
     pub(super) fn affinity(&self) -> Option<&Affinity> {
         self.spec.as_ref()?.affinity.as_ref()
+    }
+
+    pub(super) fn tolerations(&self) -> Option<&[Toleration]> {
+        self.spec.as_ref()?.tolerations.as_deref()
     }
 
     /// Paths on the node that volumes show, with the fields that say so.

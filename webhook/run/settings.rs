@@ -33,6 +33,7 @@ pub(super) fn admission(config: &Config) -> Settings {
         names,
         defaults,
         favoured_namespaces: favoured(&config.favoured_namespaces.0),
+        tolerate_soft_taints: config.soft_taints == Switch::On,
         prefer_hinted_nodes: config.extender == Switch::Off,
     }
 }

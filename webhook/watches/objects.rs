@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use divvy_api::names::taint;
 use divvy_api::quantity::parse_cpu;
 use divvy_index::Unschedulable;
 use divvy_index::demand::SchedulingConfig;
@@ -19,7 +20,7 @@ pub(super) struct PodObject {
     pub(super) pod: PodView,
 }
 
-/// A Node: its readiness, cordon and allocatable resources.
+/// A Node: its readiness, cordon, taints and allocatable resources.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = Node)]
 pub(super) struct NodeObject {
@@ -31,6 +32,13 @@ pub(super) struct NodeObject {
 #[derive(Clone, Debug, Deserialize)]
 struct NodeSpec {
     unschedulable: Option<bool>,
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Taint {
+    key: String,
+    effect: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -61,6 +69,15 @@ impl<'de> Deserialize<'de> for PodObject {
     }
 }
 
+// === impl Taint ===
+
+impl Taint {
+    /// Whether it keeps off pods for good. Kubernetes' own taints come and go: cordons, and conditions such as disk pressure.
+    fn keeps_off(&self) -> bool {
+        matches!(&*self.effect, "NoSchedule" | "NoExecute") && !self.key.starts_with("node.kubernetes.io/")
+    }
+}
+
 // === impl NodeObject ===
 
 impl NodeObject {
@@ -70,7 +87,14 @@ impl NodeObject {
             unschedulable: self.unschedulable(),
             allocatable_cpu: self.allocatable("cpu").and_then(|cpu| parse_cpu(cpu).ok()),
             allocatable_gpus: self.allocatable(config.names.count.as_str()).and_then(|count| count.parse().ok()),
+            soft_taints: taint::SOFT
+                .map(|key| self.taints().any(|taint| taint.key == key && taint.effect == taint::EFFECT)),
+            is_tainted: self.taints().any(Taint::keeps_off),
         }
+    }
+
+    fn taints(&self) -> impl Iterator<Item = &Taint> {
+        self.spec.iter().flat_map(|spec| &spec.taints).flatten()
     }
 
     fn allocatable(&self, resource: &str) -> Option<&str> {
@@ -104,6 +128,26 @@ mod tests {
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "95500m", "memory": "1Ti" } })), Some(95_500));
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "many" } })), None);
         assert_eq!((cpu(json!({ "allocatable": null })), cpu(Value::Null)), (None, None));
+    }
+
+    #[test]
+    fn own_taints_are_told_from_those_that_keep_pods_off() {
+        let taints = |taints: Value| {
+            let node = json!({ "metadata": {}, "spec": { "taints": taints } });
+            let view = serde_json::from_value::<NodeObject>(node).expect("a Node").view(&SchedulingConfig::default());
+            (view.soft_taints, view.is_tainted)
+        };
+        let taint = |key: &str, effect: &str| json!({ "key": key, "effect": effect });
+        assert_eq!(taints(Value::Null), ([false; 2], false));
+        let ours = json!([
+            taint("divvy.dev/cpu-for-gpus", "PreferNoSchedule"),
+            taint("divvy.dev/free-gpus", "NoSchedule"),
+            taint("nvidia.com/gpu", "PreferNoSchedule"),
+        ]);
+        assert_eq!(taints(ours), ([false, true], true));
+        assert_eq!(taints(json!([taint("nvidia.com/gpu", "NoExecute")])), ([false; 2], true));
+        let of_a_cordon = json!([taint("node.kubernetes.io/unschedulable", "NoSchedule")]);
+        assert_eq!(taints(of_a_cordon), ([false; 2], false));
     }
 
     #[test]

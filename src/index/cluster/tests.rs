@@ -537,3 +537,37 @@ fn node_whose_kubelet_has_no_gpus_takes_no_pods_until_it_has() {
     show("n1", Some(32));
     index.reserve(&demand, "n1", Instant::now()).expect("it fits");
 }
+
+#[test]
+fn soft_taints_are_due_where_they_differ_from_those_wanted() {
+    let mut full = node("full", 1);
+    status(&mut full).shares = vec![share(&full, "held", 0, 40, 100)];
+    let index = index(&[&node("free", 1), &node("guarded", 1), &full]);
+    let carry = |name: &str, soft_taints, is_tainted| {
+        index.apply_node(name, NodeObject { soft_taints, is_tainted, ..NodeObject::default() });
+    };
+    for name in ["free", "full", "without"] {
+        carry(name, [false; 2], false);
+    }
+    carry("guarded", [false; 2], true);
+    let due = |enabled| {
+        let mut due = index.soft_taints_due(enabled);
+        due.sort();
+        due
+    };
+    assert_eq!(due(true), [("free".to_owned(), 1)], "while nothing is expected, whatever is free counts");
+    let revision = index.node("free").expect("known").revision;
+    for name in ["free", "full", "guarded", "without"] {
+        carry(name, [true, false], name == "guarded");
+    }
+    assert_eq!(
+        index.node("free").expect("known").revision,
+        revision,
+        "taints change nothing that is computed of nodes"
+    );
+    let surplus = ["full", "guarded", "without"].map(|name| (name.to_owned(), 0));
+    assert_eq!(due(true), surplus);
+    assert_eq!(due(false).len(), 4, "all that carry one");
+    carry("free", [false, true], false);
+    assert!(due(true).contains(&("free".to_owned(), 1)), "the second without the first");
+}

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use divvy_placement::nodes::forecast::{MOST_SEVERAL, NodeOutlook};
-use divvy_placement::{Card, CardTable, ExpectedRequests, Forecast, FreeCapacity, NodeCards, NodeScore, SlotWeights};
+use divvy_placement::{
+    Allocatable, Card, CardTable, ExpectedRequests, Forecast, FreeCapacity, NodeCards, NodeScore, SlotWeights,
+};
 use foldhash::fast::RandomState;
 
 use crate::demand::{Demand, Shape};
@@ -37,7 +39,7 @@ pub(crate) struct FragmentationScorer {
     /// Whether scores of some shapes may be missing.
     is_behind: bool,
     /// Allocatable capacity by free capacity.
-    allocatable: HashMap<FreeCapacity, f64, RandomState>,
+    allocatable: HashMap<FreeCapacity, Allocatable, RandomState>,
 }
 
 /// A node without the pod.
@@ -344,10 +346,21 @@ impl FragmentationScorer {
         for (card, share) in query.takes(node, ground)? {
             after.take(card, &share);
         }
-        Some(self.allocatable(before) - self.allocatable(after))
+        Some(self.allocatable(before).cards - self.allocatable(after).cards)
     }
 
-    fn allocatable(&mut self, node: FreeCapacity) -> f64 {
+    /// Number of soft taints that a node is to have. While nothing is expected, one if there is room for anything.
+    pub(crate) fn soft_taints(&mut self, view: &View, node: &Node) -> u32 {
+        self.catch_up(view);
+        let free = node.remains();
+        if self.expected.requests.is_empty() {
+            return u32::from(free.size() > 0);
+        }
+        let cpu_milli = free.cpu_milli;
+        self.allocatable(free).soft_taints(cpu_milli)
+    }
+
+    fn allocatable(&mut self, node: FreeCapacity) -> Allocatable {
         let node = node.sorted();
         if let Some(known) = self.allocatable.get(&node) {
             return *known;

@@ -129,6 +129,7 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<()
             unschedulable: reason,
             allocatable_cpu: node.cpu_milli(),
             allocatable_gpus: count.and_then(|count| count.parse().ok()),
+            ..NodeObject::default()
         };
         index.apply_node(&name, object);
         names.insert(name);

@@ -8,7 +8,8 @@
 //!   that the average hardly notices them, and one small pod can leave a node without a slot for them. They are
 //!   [weighted](Forecast::slot_weights) by how scarce such slots are in the whole cluster.
 //! - [`allocatable`](Forecast::allocatable): capacity that would be allocated if expected pods came until none fits any more.
-//!   It looks furthest ahead, and costs a hundred times as much.
+//!   It looks furthest ahead, and costs a hundred times as much. From it follows, too, what a pod without cards would be in
+//!   the way of: [`soft_taints`](Allocatable::soft_taints).
 
 mod classes;
 mod outlook;
@@ -43,6 +44,16 @@ pub struct Forecast {
 /// are plenty, to all the cards of a request. Kinds without a weight are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotWeights(Vec<(usize, f64)>);
+
+/// What expected pods would allocate on a node before none fits any more: the mean of some futures, the same ones for every
+/// node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Allocatable {
+    /// In thousandths of cards.
+    pub cards: f64,
+    /// Requests of the pods that have them, in thousandths of a CPU core.
+    pub cpu_milli: f64,
+}
 
 /// What a kind asks for beside its part of each card.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +115,8 @@ const STREAM: usize = 150;
 const NEARLY: f64 = 0.3;
 /// Part of the cluster that becomes free while pods wait, in addition to what is free now.
 const TURNOVER: f64 = 0.02;
+/// Part of a node's free CPU that expected pods must need for it to be kept for them.
+const NEEDED: f64 = 0.75;
 /// Steps in which weights move.
 const WEIGHT_STEPS: f64 = 20.0;
 
@@ -169,12 +182,11 @@ impl Forecast {
         SlotWeights(weights.filter(|(_, weight)| *weight > 0.0).collect())
     }
 
-    /// Capacity that expected pods would allocate on the node before none fits any more, in thousandths of cards: the mean of
-    /// some futures, the same ones for every node.
-    pub fn allocatable(&self, node: &FreeCapacity) -> f64 {
+    /// Works out what expected pods would allocate on the node.
+    pub fn allocatable(&self, node: &FreeCapacity) -> Allocatable {
         let mut open: Vec<Open> = node.cards.iter().filter(|left| left.size > 0).map(|left| self.open(*left)).collect();
         open.sort_unstable_by_key(|card| card.left.size);
-        let (mut allocated, mut cards) = (0, open.clone());
+        let (mut allocated, mut requested, mut cards) = (0, 0, open.clone());
         for stream in &self.streams {
             cards.copy_from_slice(&open);
             let (mut cpu, mut in_vain) = (node.cpu_milli, 0);
@@ -188,6 +200,7 @@ impl Forecast {
                     0 => in_vain |= 1 << class,
                     size => {
                         allocated += size;
+                        requested += u64::from(self.classes[class].cpu_milli);
                         cpu = cpu.map(|free| free - self.classes[class].cpu_milli);
                     }
                 }
@@ -197,7 +210,8 @@ impl Forecast {
                 }
             }
         }
-        f64::from(allocated) / f64::from(STREAMS)
+        let futures = f64::from(STREAMS);
+        Allocatable { cards: f64::from(allocated) / futures, cpu_milli: milli(requested) / futures }
     }
 
     /// The common classes that fit one of these cards, and the CPU.
@@ -256,6 +270,17 @@ impl Forecast {
     #[inline]
     fn with_cpu(&self, cpu: Option<u32>) -> Classes {
         self.by_cpu.met_by(cpu.unwrap_or(u32::MAX))
+    }
+}
+
+// === impl Allocatable ===
+
+impl Allocatable {
+    /// Number of soft taints by which a node with so much free CPU keeps off pods without cards: none, if nobody could
+    /// allocate its cards; one, if pods could and have CPU enough beside such pods; two, if they will need a good part of it.
+    pub fn soft_taints(&self, cpu_milli: Option<u32>) -> u32 {
+        let is_needed = cpu_milli.is_some_and(|free| self.cpu_milli > NEEDED * f64::from(free));
+        u32::from(self.cards > 0.0) + u32::from(self.cards > 0.0 && is_needed)
     }
 }
 
@@ -358,7 +383,7 @@ fn at_least(mean: f64, number: u32) -> f64 {
     (1.0 - fewer).clamp(0.0, 1.0)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "2^53 thousandths are more cards than there are")]
+#[expect(clippy::cast_precision_loss, reason = "2^53 thousandths are more cards and CPU cores than there are")]
 fn milli(amount: u64) -> f64 {
     amount as f64
 }

@@ -226,3 +226,29 @@ fn ephemeral_container_sees_no_gpu() {
         assert!(reply.operations().is_empty(), "that is for the other review");
     }
 }
+
+#[test]
+fn soft_taints_are_tolerated_unless_they_are_already() {
+    let settings = Settings { tolerate_soft_taints: true, ..Settings::default() };
+    let added = |tolerations: Value, limits: Value| {
+        let mut pod = pod(json!([container("main", limits)]));
+        pod["spec"]["tolerations"] = tolerations;
+        let question = question("CREATE", "Pod", pod, Value::Null);
+        let reply = reply(&review(question.to_string().as_bytes(), Endpoint::Mutate, &settings, &|_| None).body);
+        lines(&reply.patch, "/spec/tolerations").trim_end().to_owned()
+    };
+    let gpu = || json!({ "nvidia.com/gpu": "1" });
+    let [free, cpu] = ["free-gpus", "cpu-for-gpus"]
+        .map(|key| format!(r#"{{"effect":"PreferNoSchedule","key":"divvy.dev/{key}","operator":"Exists"}}"#));
+    assert_eq!(added(Value::Null, gpu()), format!("add /spec/tolerations [{free},{cpu}]"));
+    let appended = |toleration: &str| format!("add /spec/tolerations/- {toleration}");
+    assert_eq!(added(json!([{ "key": "divvy.dev/free-gpus", "operator": "Exists" }]), gpu()), appended(&cpu));
+    assert_eq!(
+        added(json!([{ "key": "divvy.dev/cpu-for-gpus", "effect": "PreferNoSchedule" }]), gpu()),
+        appended(&free)
+    );
+    let other_effect = json!([{ "operator": "Exists", "effect": "NoSchedule" }]);
+    assert_eq!(added(other_effect, gpu()), [appended(&free), appended(&cpu)].join("\n"));
+    assert_eq!(added(json!([{ "operator": "Exists" }]), gpu()), "", "whatever comes");
+    assert_eq!(added(Value::Null, json!({ "cpu": "1" })), "", "a pod without GPUs");
+}

@@ -1,6 +1,7 @@
 use divvy_api::annotation::{self, RequestAnnotation};
 use divvy_api::limits::pod_requests;
 use divvy_api::names::annotation::REQUEST;
+use divvy_api::names::taint;
 use proptest::prelude::*;
 
 use super::*;
@@ -52,22 +53,35 @@ fn pods() -> impl Strategy<Value = Value> {
         Just(json!({ "divvy.dev/numa": "strict", "a/b~c": "d" })),
         Just(json!({ "divvy.dev/node-fit": "stale" })),
     ];
-    (containers("i", 2), containers("c", 3), annotations).prop_map(|(init, apps, annotations)| {
-        json!({
-            "metadata": { "name": "p", "annotations": annotations, "future": { "x": 1e300 } },
-            "spec": { "initContainers": init, "containers": apps, "futures": ["ü"] },
-        })
-    })
+    let tolerations = prop_oneof![
+        Just(Value::Null),
+        Just(json!([])),
+        Just(json!([{ "key": "divvy.dev/free-gpus", "value": "x", "effect": "PreferNoSchedule" }])),
+        Just(json!([{ "key": "a", "operator": "Exists" }, { "operator": "Exists" }])),
+    ];
+    (containers("i", 2), containers("c", 3), annotations, tolerations).prop_map(
+        |(init, apps, annotations, tolerations)| {
+            json!({
+                "metadata": { "name": "p", "annotations": annotations, "future": { "x": 1e300 } },
+                "spec": { "initContainers": init, "containers": apps, "tolerations": tolerations, "futures": ["ü"] },
+            })
+        },
+    )
 }
 
 fn hinted(pod: &Value) -> Reply {
-    let settings = Settings { prefer_hinted_nodes: true, ..Settings::default() };
+    let settings = Settings { prefer_hinted_nodes: true, tolerate_soft_taints: true, ..Settings::default() };
     let fits = |_: &Demand| {
         let best = vec!["n1".into(), "n2".into()];
         Some(Feasibility { now: Some(true), ever: true, best, ..Feasibility::default() })
     };
     let question = question("CREATE", "Pod", pod.clone(), Value::Null);
     reply(&review(question.to_string().as_bytes(), Endpoint::Mutate, &settings, &fits).body)
+}
+
+/// Tolerations of all soft taints.
+fn tolerate_all() -> [Value; 2] {
+    taint::SOFT.map(|key| json!({ "key": key, "operator": "Exists", "effect": "PreferNoSchedule" }))
 }
 
 /// The pod without anything that we may write.
@@ -83,6 +97,9 @@ fn stripped(pod: &Value) -> Value {
     }
     remove(pod.pointer_mut("/metadata/annotations"), &|key| key == REQUEST || key == "divvy.dev/node-fit");
     remove(pod.pointer_mut("/spec"), &|key| key == "affinity");
+    let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    let ours = tolerate_all();
+    pod["spec"]["tolerations"] = tolerations.into_iter().filter(|toleration| !ours.contains(toleration)).collect();
     for list in ["initContainers", "containers"] {
         for container in pod["spec"][list].as_array_mut().expect("a list") {
             for amounts in ["/resources/limits", "/resources/requests"] {

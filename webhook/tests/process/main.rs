@@ -18,6 +18,7 @@ mod queries;
 mod replica;
 mod reviews;
 mod scheduling;
+mod soft_taints;
 mod starting;
 mod stopping;
 mod strangers;

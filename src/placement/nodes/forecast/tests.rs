@@ -85,7 +85,7 @@ fn whole_instances_are_usable_by_requests_that_they_hold() {
     let empty = |card: &Card, kind: &Kind| {
         let forecast = Forecast::new(&expected(&[(kind.clone(), 1)]), &[Hardware::of(card)]);
         let node = FreeCapacity::new(None, std::slice::from_ref(card), &[0]);
-        (usable(&forecast, &node), forecast.allocatable(&node))
+        (usable(&forecast, &node), forecast.allocatable(&node).cards)
     };
     let size = |free: f64, allocated: f64| move |found: (f64, f64)| close(found.0, free) && close(found.1, allocated);
     let instance = &instances(&[40])[0];
@@ -128,11 +128,27 @@ fn slots_weigh_more_where_they_are_scarce() {
 fn allocatable_is_what_fits_together() {
     let thirds = forecast(&[(kind(1, 30, 30, 1000), 1)]);
     let card = 0.5 * (2.0 * 30.0 / 80.0 * 1000.0 + 2.0 * 300.0);
-    assert!(close(thirds.allocatable(&node(64_000, &[(0, 0)])), card), "two fit, 20 GiB are left");
-    assert!(close(thirds.allocatable(&node(1500, &[(0, 0)])), card / 2.0), "CPU for one");
-    assert!(close(thirds.allocatable(&node(64_000, &[(60, 0)])), 0.0));
+    assert!(close(thirds.allocatable(&node(64_000, &[(0, 0)])).cards, card), "two fit, 20 GiB are left");
+    assert!(close(thirds.allocatable(&node(1500, &[(0, 0)])).cards, card / 2.0), "CPU for one");
+    assert!(close(thirds.allocatable(&node(64_000, &[(60, 0)])).cards, 0.0));
     let pairs = forecast(&[(whole(2, 0), 1)]);
-    assert!(close(pairs.allocatable(&node(0, &[(0, 0), (0, 0), (0, 0)])), 2000.0));
+    assert!(close(pairs.allocatable(&node(0, &[(0, 0), (0, 0), (0, 0)])).cards, 2000.0));
+}
+
+#[test]
+fn soft_taints_follow_use_of_cards_and_need_of_cpu() {
+    let halves = forecast(&[(kind(1, 40, 50, 4000), 1)]);
+    let taints = |cpu, held: &[(u64, u32)]| {
+        let node = node(cpu, held);
+        halves.allocatable(&node).soft_taints(node.cpu_milli)
+    };
+    assert_eq!(taints(64_000, &[(80, 100)]), 0, "nothing is free");
+    assert_eq!(taints(64_000, &[(60, 0)]), 0, "too little for such pods");
+    assert_eq!(taints(3000, &[(0, 0)]), 0, "too little CPU for them");
+    assert_eq!(taints(64_000, &[(0, 0)]), 1, "two such pods need 8 of 64 cores");
+    assert_eq!(taints(10_000, &[(0, 0)]), 2, "8 of 10 cores");
+    let node = FreeCapacity { cpu_milli: None, ..node(0, &[(0, 0)]) };
+    assert_eq!(halves.allocatable(&node).soft_taints(None), 1, "nobody knows of a lack");
 }
 
 #[test]
@@ -170,7 +186,7 @@ proptest! {
         let (stand, then) = (forecast.node_outlook(before.clone()), forecast.node_outlook(after.clone()));
         prop_assert!(then.usable <= stand.usable + 1e-6);
         prop_assert!(stand.usable <= f64::from(before.size()) + 1e-6);
-        prop_assert!(forecast.allocatable(&before) <= f64::from(before.size()) + 1e-6, "no more is allocated than there is");
+        prop_assert!(forecast.allocatable(&before).cards <= f64::from(before.size()) + 1e-6, "no more is allocated than there is");
         let loss = forecast.loss(&stand, milli, &takes);
         prop_assert!((loss.usable - (stand.usable - then.usable)).abs() < 1e-6, "{loss:?} {stand:?} {then:?}");
         prop_assert_eq!((loss.cards_left, loss.cpu_left), (after.size(), after.cpu_milli));

@@ -19,6 +19,7 @@ mod oversubscription;
 mod powers;
 mod preemption;
 mod rejections;
+mod soft_taints;
 mod throughput;
 mod top;
 mod topology;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         scenario("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         scenario("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
+        scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         // It leaves a cluster without a node.
         Scenario { only_when_named: true, ..scenario("throughput", |c| Box::pin(throughput::throughput(c))) },
