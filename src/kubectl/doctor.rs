@@ -70,6 +70,7 @@ fn all(facts: &Facts) -> Vec<Check> {
     checks.extend(nodes::nodes(facts));
     checks.push(cluster::policies(facts));
     checks.extend(webhook::webhook(facts));
+    checks.extend(webhook::soft_taints(facts));
     checks.extend(webhook::hidden(facts));
     checks.extend([pods::waiting(facts), cluster::toolkit()]);
     checks

@@ -13,8 +13,14 @@ use crate::text::listed;
 /// From there on a kubelet shows its pods to who may get nodes/pods alone.
 const OLDEST: (u32, u32) = (1, 33);
 /// `deploy/manifests/policy.yaml`.
-const POLICIES: [&str; 5] =
-    ["divvy-gpunodes", "divvy-node-nodes", "divvy-node-pods", "divvy-pod-annotations", "divvy-pod-templates"];
+const POLICIES: [&str; 6] = [
+    "divvy-gpunodes",
+    "divvy-node-nodes",
+    "divvy-node-pods",
+    "divvy-pod-annotations",
+    "divvy-pod-templates",
+    "divvy-webhook-nodes",
+];
 
 pub(super) fn api_server(version: &Info) -> Check {
     let (link, Info { git_version, major, minor, .. }) = ("API server", version);

@@ -68,8 +68,14 @@ fn service(name: &'static str, endpoints: &Value) -> ServiceFacts {
 fn sound() -> Facts {
     let named = |name: &str| json!({ "metadata": { "name": name } });
     let bound = |name: &str| json!({ "metadata": { "name": name }, "spec": { "policyName": name } });
-    let policies =
-        ["divvy-gpunodes", "divvy-node-nodes", "divvy-node-pods", "divvy-pod-annotations", "divvy-pod-templates"];
+    let policies = [
+        "divvy-gpunodes",
+        "divvy-node-nodes",
+        "divvy-node-pods",
+        "divvy-pod-annotations",
+        "divvy-pod-templates",
+        "divvy-webhook-nodes",
+    ];
     let replica = |pod: &str, calls: f64| Replica { pod: pod.to_owned(), readyz: Ok(()), calls: Some(calls) };
     Facts {
         now: "2026-11-21T12:00:00Z".parse().expect("a time"),
@@ -137,12 +143,15 @@ fn sound_installation_has_no_remedies() {
     insta::assert_json_snapshot!("json", Report { version: "v1", checks: all(&sound())[..2].to_vec() });
 }
 
+fn uninstall_webhook(Facts { webhook, .. }: &mut Facts) {
+    (webhook.deployment, webhook.service.service) = (Ok(None), Ok(None));
+    (webhook.mutating, webhook.validating) = (Ok(None), Ok(None));
+}
+
 #[test]
 fn missing_webhook_is_reported_once() {
     let bare = wrong(|facts| {
-        let webhook = &mut facts.webhook;
-        (webhook.deployment, webhook.service.service, webhook.mutating, webhook.validating) =
-            (Ok(None), Ok(None), Ok(None), Ok(None));
+        uninstall_webhook(facts);
         facts.hiding = Ok(Vec::new());
     });
     assert_eq!(bare, "");
@@ -377,4 +386,26 @@ fn counters_are_summed_over_their_labels() {
         divvy_extender_calls_total{verb=\"bind\"} 2.0\ndivvy_extender_calls_total_other 9\nx 1\n";
     assert!((facts::sum(metrics, "divvy_extender_calls_total") - 5.0).abs() < 1e-9);
     assert!(facts::sum("", "x").abs() < 1e-9);
+}
+
+#[test]
+fn soft_taints_without_a_webhook_are_left_over() {
+    let said = |tainted: bool, installed: bool| {
+        let mut facts = sound();
+        if tainted {
+            let mut node = node("node-1");
+            node["spec"] = json!({ "taints": [{ "key": "divvy.dev/cpu-for-gpus", "effect": "PreferNoSchedule" }] });
+            facts.nodes = Ok(vec![read(node)]);
+        }
+        if !installed {
+            uninstall_webhook(&mut facts);
+        }
+        webhook::soft_taints(&facts)
+    };
+    assert_eq!(said(false, false), None);
+    let states = [(false, true), (true, true), (true, false)].map(|(tainted, installed)| {
+        let check = said(tainted, installed).expect("something to say");
+        format!("{}: {}; {}", check.state, check.found, check.remedy.unwrap_or_default())
+    });
+    insta::assert_snapshot!(states.join("\n"));
 }

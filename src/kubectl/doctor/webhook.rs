@@ -1,5 +1,6 @@
 //! The webhook: whether it runs, which authority the API server trusts, whether there is a leader, and whether it is called.
 
+use divvy_api::names::taint;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -26,7 +27,8 @@ pub(super) fn webhook(facts: &Facts) -> Vec<Check> {
             (Err(refused), _) | (_, Err(refused)) => Check::unseen("webhook", refused),
             _ => Check::ok(
                 "webhook",
-                "not installed: nodes decide alone, and requests aren't checked when pods are created",
+                "not installed: nodes decide alone, requests aren't checked when pods are created, and no soft taints \
+                 keep CPU beside free GPUs",
             ),
         }];
     }
@@ -35,6 +37,30 @@ pub(super) fn webhook(facts: &Facts) -> Vec<Check> {
     checks.push(configuration("validating webhook", validating, &VALIDATING, facts));
     checks.extend([answers(facts), lease(facts), pods::extender(facts)]);
     checks
+}
+
+/// Whether nodes carry soft taints; nothing to say without a webhook, unless some are left over.
+pub(super) fn soft_taints(facts: &Facts) -> Option<Check> {
+    let link = "soft taints";
+    // A refusal has a line of its own.
+    let (Ok(nodes), Ok(gpu_nodes)) = (&facts.nodes, &facts.gpu_nodes) else { return None };
+    let [tainted, with_gpus] = [nodes.iter().filter(|node| node.has_soft_taint()).count(), gpu_nodes.len()];
+    match (facts.webhook.is_installed(), tainted) {
+        (true, 0) => Some(Check::ok(
+            link,
+            "on no node: softTaints is off, no expected pod could use a free GPU, or other taints keep pods \
+             without GPUs off",
+        )),
+        (true, _) => {
+            Some(Check::ok(link, format!("on {tainted} of {with_gpus} nodes with GPUs: pods without GPUs avoid them")))
+        }
+        (false, 0) => None,
+        (false, _) => {
+            let keys = taint::SOFT.map(|key| format!("kubectl taint nodes --all {key}-")).join(", and ");
+            let found = format!("left over on {tainted} of {} nodes: pods without GPUs avoid them", nodes.len());
+            Some(Check::warning(link, found, keys))
+        }
+    }
 }
 
 /// Whether GPUs are hidden where a label asks for it; nothing to say where none does.

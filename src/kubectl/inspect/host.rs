@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use divvy_api::ResourceNames;
+use divvy_api::names::taint;
 use divvy_api::quantity::parse_cpu;
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
@@ -40,6 +41,8 @@ struct Spec {
     /// `kubectl cordon`.
     #[serde(default)]
     unschedulable: bool,
+    #[serde(default)]
+    taints: Vec<Taint>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -93,6 +96,12 @@ impl NodeView {
     /// What it has for pods, in thousandths of CPU cores.
     pub(crate) fn cpu_milli(&self) -> Option<u32> {
         parse_cpu(self.status.allocatable.get("cpu")?).ok()
+    }
+
+    /// Whether it carries a taint that leads pods without GPUs elsewhere.
+    pub(crate) fn has_soft_taint(&self) -> bool {
+        let mut taints = self.spec.taints.iter();
+        taints.any(|taint| taint.effect == taint::EFFECT && taint::SOFT.contains(&&*taint.key))
     }
 
     /// `kubectl cordon`.
