@@ -6,7 +6,7 @@
 //!
 //! The leader writes them, as it alone has both the free CPU of all nodes and the requests that are expected. `spec.taints` is
 //! one list that belongs to many: it is written only as it was read, and the others' taints stay as they are. The keys are Divvy's
-//! own, so that what is ours can be told and removed, whoever else taints nodes with `nvidia.com/gpu`.
+//! own, so that what is ours can be told and removed where others taint nodes with `nvidia.com/gpu`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -75,7 +75,7 @@ pub mod taint {
     pub const CPU_FOR_GPUS: &str = "divvy.dev/cpu-for-gpus";
     /// Keys in the order in which a node gets them: kube-scheduler counts taints (`TaintToleration`).
     pub const SOFT: [&str; 2] = [FREE_GPUS, CPU_FOR_GPUS];
-    /// Their effect.
+    /// Effect of these taints.
     pub const EFFECT: &str = "PreferNoSchedule";
 }
 
