@@ -138,7 +138,7 @@ fn patch(node: &Node, wanted: u32) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn node(taints: Value) -> Node {
+    fn node(taints: &Value) -> Node {
         let node = json!({ "metadata": { "name": "n", "resourceVersion": "7" }, "spec": { "taints": taints } });
         serde_json::from_value(node).expect("a Node")
     }
@@ -152,14 +152,14 @@ mod tests {
         let foreign = || json!({ "key": "nvidia.com/gpu", "value": "present", "effect": "PreferNoSchedule" });
         let evicting = || json!({ "key": "divvy.dev/free-gpus", "effect": "NoSchedule" });
         let [free, cpu] = taint::SOFT.map(soft);
-        let taints = |taints: Value, wanted| patch(&node(taints), wanted).map(|patch| patch[1]["value"].clone());
+        let taints = |taints: Value, wanted| patch(&node(&taints), wanted).map(|patch| patch[1]["value"].clone());
         assert_eq!(taints(json!([foreign(), evicting()]), 1), Some(json!([foreign(), evicting(), free])));
         assert_eq!(taints(json!([free, foreign(), cpu]), 1), Some(json!([foreign(), free])));
         assert_eq!(taints(json!([free, foreign()]), 0), Some(json!([foreign()])));
         assert_eq!(taints(json!([free, foreign(), cpu]), 2), None, "wherever they stand");
         assert_eq!(taints(Value::Null, 2), Some(json!([free, cpu])));
         assert_eq!(taints(Value::Null, 0), None);
-        let patched = patch(&node(Value::Null), 1).expect("a taint");
+        let patched = patch(&node(&Value::Null), 1).expect("a taint");
         assert_eq!(patched[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
     }
 

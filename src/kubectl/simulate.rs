@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
+use divvy_simulate::churn::Unplaced;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
 use divvy_simulate::study::{self, Settings};
@@ -64,6 +65,9 @@ pub struct Args {
     /// 0.95
     #[arg(long, value_name = "RHO", value_parser = load)]
     churn: Option<f64>,
+    /// With --churn: pods that don't fit wait and are tried again, instead of being dropped
+    #[arg(long, requires = "churn")]
+    wait: bool,
     /// Choice between nodes that are equally good: random for each pod, as in kube-scheduler, or in one order for the whole run
     #[arg(long, value_name = "HOW", default_value = "random")]
     ties: Ties,
@@ -132,7 +136,8 @@ impl Args {
             seeds: (0..self.runs).map(|run| self.seed.wrapping_add(run)).collect(),
             until: self.until,
             churn: self.churn,
-            scheduler: Scheduler { ties: self.ties, shortlist: SHORTLIST, is_stock: false },
+            unplaced: if self.wait { Unplaced::Waits } else { Unplaced::Dropped },
+            scheduler: Scheduler { ties: self.ties, shortlist: SHORTLIST },
         }
     }
 }

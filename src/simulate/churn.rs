@@ -1,8 +1,12 @@
 //! Churn: pods come and go.
 //!
-//! One pod comes at each tick, drawn from the list; its lifetime is drawn from an exponential distribution whose mean makes
-//! the pods that would be there at a time ask for ρ times the cluster's cards. A pod that doesn't fit is dropped. A run
-//! begins with an empty cluster and takes four mean lifetimes; its second half is measured.
+//! One pod comes at each tick, drawn from the list; its lifetime is drawn from an exponential distribution whose mean
+//! makes the pods that would be there at a time ask for ρ times the cluster's cards. A run begins with an empty cluster
+//! and takes four mean lifetimes; its second half is measured.
+//!
+//! A pod that doesn't fit is dropped, or waits as in kube-scheduler's queue, where a tick stands for a second: it is
+//! tried again when a pod has ended, the oldest first, but not before its own backoff. Its lifetime begins when it is
+//! placed. It gives up after a mean lifetime.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,17 +27,56 @@ pub struct Visit {
     pub until: u64,
 }
 
+/// What a scheduler does with a pod that doesn't fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unplaced {
+    /// Drops it.
+    #[default]
+    Dropped,
+    /// Lets it wait, and tries it again.
+    Waits,
+}
+
 /// What was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Churned {
     /// Cards that pods hold, in percent of all, on average.
     pub allocated: f64,
-    /// Requests of dropped pods, in percent of the requests of all.
+    /// Requests of pods that were dropped, gave up or wait in the end, in percent of the requests of all.
     pub rejected: f64,
+    /// Ticks from the arrival of a pod to its placement, on average over those that were placed.
+    pub wait: f64,
+}
+
+/// A pod that is to be placed.
+struct Pending {
+    /// The tick at which it came.
+    serial: u64,
+    kind: usize,
+    /// In ticks, from its placement on.
+    lifetime: u64,
+    /// The tick at which it was tried last.
+    tried: u64,
+    tries: u32,
+}
+
+/// What adds up to a measurement: of the pods that come in the second half, and of its ticks.
+#[derive(Default)]
+struct Sums {
+    allocated: f64,
+    /// Requests of all pods.
+    wanted: f64,
+    /// Requests of placed pods.
+    given: f64,
+    placed: u32,
+    waited: u64,
 }
 
 /// Mean lifetimes that a run takes.
 const LIFETIMES: f64 = 4.0;
+/// `podInitialBackoffSeconds` doubles with every try, up to `podMaxBackoffSeconds`.
+const FIRST_BACKOFF: u64 = 1;
+const LONGEST_BACKOFF: u64 = 10;
 
 /// Ticks that a pod lives on average.
 fn mean_lifetime(workload: &Workload, load: f64) -> f64 {
@@ -57,26 +100,67 @@ pub fn visits(workload: &Workload, load: f64, rng: &mut Rng) -> Vec<Visit> {
 }
 
 /// Lets these pods come and go, and counts in `arrived` those that came.
-pub fn churn(run: &mut Run<'_>, visits: &[Visit], arrived: &AtomicU64) -> Churned {
-    let mut leaving = BTreeSet::new();
-    let (mut allocated, mut wanted, mut rejected) = (0.0, 0.0, 0.0);
+pub fn churn(run: &mut Run<'_>, visits: &[Visit], unplaced: Unplaced, arrived: &AtomicU64) -> Churned {
+    let (mut leaving, mut pending, mut sums) = (BTreeSet::new(), Vec::new(), Sums::default());
     let half = visits.len() as u64 / 2;
-    for (tick, Visit { kind, until }) in (0..).zip(visits) {
+    let patience = match unplaced {
+        Unplaced::Dropped => 0,
+        Unplaced::Waits => (visits.len() as f64 / LIFETIMES) as u64,
+    };
+    let mut last_end = 0;
+    for (tick, visit) in (0..).zip(visits) {
         arrived.fetch_add(1, Ordering::Relaxed);
         while let Some((_, serial)) = leaving.first().copied().filter(|(until, _)| *until <= tick) {
             leaving.pop_first();
             run.end(serial);
+            last_end = tick;
         }
-        let is_placed = run.offer(tick, *kind);
-        if is_placed {
-            leaving.insert((*until, tick));
-        }
+        run.tick();
+        pending.push(Pending::new(tick, *visit));
+        pending.retain_mut(|pod| {
+            let is_placed = pod.is_due(tick, last_end) && pod.place(run, tick);
+            if is_placed {
+                leaving.insert((tick + pod.lifetime, pod.serial));
+            }
+            if is_placed && pod.serial >= half {
+                sums.given += run.demand(pod.kind);
+                sums.placed += 1;
+                sums.waited += tick - pod.serial;
+            }
+            !is_placed && tick - pod.serial < patience
+        });
         if tick >= half {
-            allocated += run.cluster().allocated();
-            wanted += run.demand(*kind);
-            rejected += if is_placed { 0.0 } else { run.demand(*kind) };
+            sums.allocated += run.cluster().allocated();
+            sums.wanted += run.demand(visit.kind);
         }
     }
-    let measured = (visits.len() as u64 - half).max(1) as f64;
-    Churned { allocated: allocated / measured, rejected: 100.0 * rejected / f64::max(wanted, 1.0) }
+    let ticks = (visits.len() as u64 - half).max(1) as f64;
+    Churned {
+        allocated: sums.allocated / ticks,
+        rejected: 100.0 * (sums.wanted - sums.given) / f64::max(sums.wanted, 1.0),
+        wait: sums.waited as f64 / f64::from(sums.placed.max(1)),
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    fn new(tick: u64, Visit { kind, until }: Visit) -> Self {
+        Self { serial: tick, kind, lifetime: until - tick, tried: tick, tries: 0 }
+    }
+
+    /// Whether it has just come, or a pod has ended since it was tried and its backoff is over.
+    fn is_due(&self, tick: u64, last_end: u64) -> bool {
+        self.tries == 0 || (last_end > self.tried && tick >= self.tried + backoff(self.tries))
+    }
+
+    fn place(&mut self, run: &mut Run<'_>, tick: u64) -> bool {
+        (self.tried, self.tries) = (tick, self.tries + 1);
+        run.offer(self.serial, self.kind)
+    }
+}
+
+/// Ticks until a pod may be tried again that was tried so many times, at least once.
+fn backoff(tries: u32) -> u64 {
+    FIRST_BACKOFF.checked_shl(tries - 1).map_or(LONGEST_BACKOFF, |ticks| ticks.min(LONGEST_BACKOFF))
 }

@@ -58,6 +58,7 @@ pub fn fill(run: &mut Run<'_>, arrivals: &[usize], until: u32, arrived: &AtomicU
     let mut demand = 0.0;
     for (serial, kind) in (0..).zip(arrivals) {
         arrived.fetch_add(1, Ordering::Relaxed);
+        run.tick();
         run.offer(serial, *kind);
         demand += run.demand(*kind);
         if let Some(sums) = at.get_mut(run.cluster().percent(demand).round() as usize) {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The simulator plays the scheduler's own filter for CPU and host memory, keeps its own account of what is free, and
-//! measures all policies by it. The product's policies decide by the product's code: see [`policy::Product`].
+//! measures all policies by it. The product's policies decide by the product's code: see [`extender::Extender`].
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -18,7 +18,11 @@
 
 pub mod churn;
 pub mod cluster;
+pub mod extender;
 pub mod fill;
+#[cfg(test)]
+mod fixture;
+pub mod kube_scheduler;
 pub mod policy;
 pub mod report;
 pub mod run;

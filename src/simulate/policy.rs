@@ -5,7 +5,6 @@
 
 mod best_fit;
 mod fgd;
-mod in_tree;
 mod packing;
 mod product;
 mod random;
@@ -20,23 +19,13 @@ use serde::Serialize;
 use crate::Rng;
 use crate::cluster::{Cards, Cluster, Host, Place};
 use crate::target::Target;
-use crate::workload::{Kind, Workload};
+use crate::workload::{Arrival, Kind, Workload};
 
 pub use best_fit::BestFit;
 pub use fgd::Fgd;
-pub use in_tree::InTree;
 pub use packing::Packing;
 pub use product::Product;
 pub use random::Random;
-
-/// A pod that arrives.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// Unique serial number.
-    pub serial: u64,
-    /// Number of its kind.
-    pub kind: usize,
-}
 
 /// Decides where pods go.
 pub trait Policy {
@@ -45,6 +34,12 @@ pub trait Policy {
 
     /// The pod is over and its place free.
     fn ended(&mut self, _pod: Arrival) {}
+
+    /// A second passes, in which a pod comes: does what is done beside decisions.
+    fn tick(&mut self, _cluster: &Cluster) {}
+
+    /// Other requests are expected from now on.
+    fn expect(&mut self, _target: &Target) {}
 }
 
 /// What a host is worth to a pod that fits there, and the cards that it would get; the greater the better.
@@ -63,17 +58,13 @@ pub enum Ties {
     Fixed,
 }
 
-/// How the scheduler uses a policy's scores.
+/// How a scheduler uses a policy's scores that asks about all hosts where the pod fits, and takes the best.
 #[derive(Clone, Copy, Debug)]
 pub struct Scheduler {
     /// Between hosts that are equally good.
     pub ties: Ties,
     /// Nodes that the extender names; 0: all that are as good as the best.
     pub shortlist: usize,
-    /// Whether the scheduler asks Divvy's extender about a sample of the hosts and adds its own scores, as kube-scheduler does
-    /// by default; otherwise it asks about all hosts where the pod fits, and takes the best. Published policies are always
-    /// asked in the latter way.
-    pub is_stock: bool,
 }
 
 /// Puts each pod on the host with the best score.
@@ -96,7 +87,7 @@ struct Rating {
 /// A policy by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// kube-scheduler's own scores, which know nothing of cards; shares go to the tightest.
+    /// kube-scheduler without an extender, whose scores know nothing of cards; shares go to the tightest.
     InTree,
     /// The least that is left of CPU and cards.
     BestFit,
@@ -187,25 +178,6 @@ impl Name {
             Self::Product(PolicyName::Binpack) => "binpack",
             Self::Product(PolicyName::Spread) => "spread",
             Self::Product(PolicyName::Topology) => "topology",
-        }
-    }
-
-    /// The policy, for an empty cluster to which pods come as `target` says.
-    pub fn policy<'a>(
-        self,
-        workload: &Arc<Workload>,
-        cluster: &Cluster,
-        target: &'a Target,
-        scheduler: Scheduler,
-    ) -> Box<dyn Policy + 'a> {
-        let ties = scheduler.ties;
-        match self {
-            Self::InTree => Box::new(Scored::new(InTree::new(workload), ties, workload)),
-            Self::BestFit => Box::new(Scored::new(BestFit, ties, workload)),
-            Self::Packing => Box::new(Scored::new(Packing, ties, workload)),
-            Self::Random => Box::new(Random::new(workload)),
-            Self::Fgd => Box::new(Scored::new(Fgd::new(target), ties, workload)),
-            Self::Product(name) => Box::new(Product::new(name, workload, cluster, target, scheduler)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::churn::{Churned, Unplaced};
 use crate::fill::Sample;
 use crate::policy::{Name, Scheduler, Ties};
 use crate::study::{Outcome, Settings};
@@ -69,8 +70,11 @@ pub struct ChurnReport {
     pub allocated_pct_mean: f64,
     /// Standard deviation of it.
     pub allocated_pct_sd: f64,
-    /// Requests of dropped pods, in percent of the requests of all.
+    /// Requests of rejected pods, in percent of the requests of all.
     pub rejected_demand_pct_mean: f64,
+    /// Ticks from arrival to placement; `None` if pods that don't fit are dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ticks_mean: Option<f64>,
 }
 
 /// In microseconds.
@@ -109,9 +113,15 @@ impl PolicyReport {
     pub fn of(name: Name, settings: &Settings, outcomes: &[Outcome]) -> Self {
         let churned = outcomes.iter().filter_map(|outcome| outcome.churned).collect::<Vec<_>>();
         let churn = settings.churn.map(|rho| {
-            let (mean, sd) = mean_and_sd(&churned.iter().map(|run| run.allocated).collect::<Vec<_>>());
-            let (rejected, _) = mean_and_sd(&churned.iter().map(|run| run.rejected).collect::<Vec<_>>());
-            ChurnReport { rho, allocated_pct_mean: mean, allocated_pct_sd: sd, rejected_demand_pct_mean: rejected }
+            let of = |figure: fn(&Churned) -> f64| mean_and_sd(&churned.iter().map(figure).collect::<Vec<_>>());
+            let (allocated, sd) = of(|run| run.allocated);
+            ChurnReport {
+                rho,
+                allocated_pct_mean: allocated,
+                allocated_pct_sd: sd,
+                rejected_demand_pct_mean: of(|run| run.rejected).0,
+                wait_ticks_mean: (settings.unplaced == Unplaced::Waits).then(|| of(|run| run.wait).0),
+            }
         });
         let at = (1..=settings.until).filter_map(|load| At::of(load, outcomes)).collect();
         Self { policy: name.as_str(), at, churn, decision_us: Quantiles::of(outcomes) }

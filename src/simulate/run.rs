@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use crate::Rng;
 use crate::cluster::{Cluster, Place};
-use crate::policy::{Arrival, Policy};
+use crate::policy::Policy;
 use crate::target::Target;
-use crate::workload::{Kind, Workload};
+use crate::workload::{Arrival, Kind, Workload};
 
 /// A run under way.
 pub struct Run<'a> {
@@ -67,7 +67,12 @@ impl<'a> Run<'a> {
         self.workload.kinds[kind].demand()
     }
 
-    /// A pod comes; whether it was placed.
+    /// A second passes, before the pods that come then.
+    pub fn tick(&mut self) {
+        self.policy.tick(&self.cluster);
+    }
+
+    /// A pod comes, or comes again; whether it was placed.
     pub fn offer(&mut self, serial: u64, kind: usize) -> bool {
         let workload = self.workload;
         let start = Instant::now();

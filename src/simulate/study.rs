@@ -7,10 +7,11 @@ use rand::SeedableRng as _;
 use rayon::prelude::*;
 
 use crate::Rng;
-use crate::churn::{self, Churned};
+use crate::churn::{self, Churned, Unplaced};
 use crate::cluster::Cluster;
 use crate::fill::{self, Filled};
-use crate::policy::{Name, Policy, Scheduler};
+use crate::kube_scheduler::KubeScheduler;
+use crate::policy::{BestFit, Fgd, Name, Packing, Policy, Product, Random, Scheduler, Scored};
 use crate::run::Run;
 use crate::target::Target;
 use crate::workload::Workload;
@@ -26,6 +27,8 @@ pub struct Settings {
     pub until: u32,
     /// Cards that pods ask for at a time, as a part of all, while they come and go; `None`: no churn.
     pub churn: Option<f64>,
+    /// What happens to pods that don't fit while others come and go.
+    pub unplaced: Unplaced,
     /// Between all these policies and the pods.
     pub scheduler: Scheduler,
 }
@@ -92,6 +95,29 @@ struct Study<'a> {
     arrived: &'a AtomicU64,
 }
 
+// === impl Name ===
+
+impl Name {
+    /// The policy, for an empty cluster to which pods come as `target` says.
+    pub fn policy<'a>(
+        self,
+        workload: &Arc<Workload>,
+        cluster: &Cluster,
+        target: &'a Target,
+        scheduler: Scheduler,
+    ) -> Box<dyn Policy + 'a> {
+        let ties = scheduler.ties;
+        match self {
+            Self::InTree => Box::new(KubeScheduler::new(workload, None, 0, None)),
+            Self::BestFit => Box::new(Scored::new(BestFit, ties, workload)),
+            Self::Packing => Box::new(Scored::new(Packing, ties, workload)),
+            Self::Random => Box::new(Random::new(workload)),
+            Self::Fgd => Box::new(Scored::new(Fgd::new(target), ties, workload)),
+            Self::Product(name) => Box::new(Product::new(name, workload, cluster, target, scheduler)),
+        }
+    }
+}
+
 // === impl Study ===
 
 impl Study<'_> {
@@ -107,7 +133,7 @@ impl Study<'_> {
         if let Some(load) = settings.churn {
             let visits = churn::visits(workload, load, &mut rng(seed, Draw::Pods));
             let mut run = self.begin(name, seed);
-            outcome.churned = Some(churn::churn(&mut run, &visits, arrived));
+            outcome.churned = Some(churn::churn(&mut run, &visits, settings.unplaced, arrived));
             outcome.decisions.append(&mut run.decisions);
         }
         outcome

@@ -80,14 +80,11 @@ fn useless(host: &Host, free: u32, request: &Kind) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::even;
     use crate::workload::{Models, Part};
 
     fn kind(cpu: u32, cards: u32, milli: u32, models: Models) -> Kind {
         Kind { cpu, memory: 1, cards, part: even(milli), models }
-    }
-
-    fn even(milli: u32) -> Part {
-        Part { cores: milli, memory: milli }
     }
 
     fn host(cpu: u32) -> Host {

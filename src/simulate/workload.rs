@@ -30,6 +30,15 @@ pub struct Part {
     pub memory: u32,
 }
 
+/// A pod that arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Unique serial number.
+    pub serial: u64,
+    /// Number of its kind.
+    pub kind: usize,
+}
+
 /// A set of models, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Models(u64);

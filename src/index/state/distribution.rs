@@ -16,13 +16,18 @@ pub(crate) struct RequestDistribution {
 }
 
 /// Requests before anything is expected: fewer would be an accident.
-const FEWEST: u64 = 50;
+pub const FEWEST_REQUESTS: u64 = 50;
 /// Most requests between two distributions.
 const PERIOD: u64 = 500;
 /// Kinds that are kept; many clusters have fewer.
 const MOST_KINDS: usize = 256;
 /// Sum of the weights of a distribution, about.
 const WEIGHTS: f64 = 1_000_000.0;
+
+/// Number of requests with which a distribution is due again that was made of so many.
+pub fn next_distribution(requests: u64) -> u64 {
+    requests + requests.min(PERIOD)
+}
 
 // === impl RequestDistribution ===
 
@@ -47,10 +52,10 @@ impl RequestDistribution {
     /// The distribution of all requests so far; `None` if they are few.
     pub(crate) fn counted(&mut self) -> Option<ExpectedRequests> {
         let added = self.counts.added();
-        if added < FEWEST {
+        if added < FEWEST_REQUESTS {
             return None;
         }
-        self.due = added + added.min(PERIOD);
+        self.due = next_distribution(added);
         self.counts.keep(MOST_KINDS);
         let all: f64 = self.counts.weights().map(|(_, weight)| weight).sum();
         let expected =
@@ -64,7 +69,7 @@ impl RequestDistribution {
 
 impl Default for RequestDistribution {
     fn default() -> Self {
-        Self { counts: DecayedCounts::default(), due: FEWEST }
+        Self { counts: DecayedCounts::default(), due: FEWEST_REQUESTS }
     }
 }
 

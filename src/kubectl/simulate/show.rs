@@ -43,16 +43,20 @@ fn cell(policy: &PolicyReport, load: u32) -> String {
 fn churn(report: &Report) -> Option<String> {
     let row = |policy: &PolicyReport| {
         let churn = policy.churn?;
-        Some(vec![
+        let mut row = vec![
             ("POLICY", policy.policy.to_owned()),
             ("RHO", churn.rho.to_string()),
             ("ALLOCATED", spread(churn.allocated_pct_mean, churn.allocated_pct_sd)),
             ("REJECTED", format!("{:.2}", churn.rejected_demand_pct_mean)),
-        ])
+        ];
+        row.extend(churn.wait_ticks_mean.map(|ticks| ("WAIT", format!("{ticks:.1}"))));
+        Some(row)
     };
     let rows: Vec<_> = report.policies.iter().filter_map(row).collect();
     let says = "pods come and go: allocated GPUs in % of all; rejected GPUs in % of all requested";
-    (!rows.is_empty()).then(|| format!("{says}\n\n{}", table(rows, true)))
+    let waits = report.policies.iter().any(|policy| policy.churn.is_some_and(|churn| churn.wait_ticks_mean.is_some()));
+    let says_wait = if waits { "; mean wait of placed pods in ticks, one for each pod that comes" } else { "" };
+    (!rows.is_empty()).then(|| format!("{says}{says_wait}\n\n{}", table(rows, true)))
 }
 
 fn spread(mean: f64, sd: f64) -> String {

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::policy::{Name, Scheduler, Ties};
+use divvy_simulate::churn::Unplaced;
+use divvy_simulate::policy::{Name, Product, Scheduler, Ties};
 use divvy_simulate::report::PolicyReport;
 use divvy_simulate::study::{self, Settings};
+use divvy_simulate::target::Target;
 use divvy_simulate::workload::Workload;
 
 use learning::Learning;
@@ -21,6 +23,7 @@ use learning::Learning;
 const FIRST_SEED: u64 = 7001;
 const RUNS: usize = 10;
 const LOAD: f64 = 1.05;
+const OWN: PolicyName = PolicyName::LeastFragmentation;
 /// Pods between restarts; the trace fills its cluster with about 8 000, and churn takes about 33 000.
 const RESTARTS: [Option<u64>; 4] = [None, Some(4000), Some(2000), Some(500)];
 
@@ -38,15 +41,17 @@ fn main() {
     println!("| --: | --: | --: | --: |");
     for restarts_after in RESTARTS {
         let settings = Settings {
-            policies: vec![Name::Product(PolicyName::LeastFragmentation)],
+            policies: vec![Name::Product(OWN)],
             seeds: (FIRST_SEED..).take(runs).collect(),
             until: 100,
             churn: Some(LOAD),
-            scheduler: Scheduler { ties: Ties::Random, shortlist: 16, is_stock: false },
+            unplaced: Unplaced::Dropped,
+            scheduler: Scheduler { ties: Ties::Random, shortlist: 16 },
         };
         let arrived = AtomicU64::default();
         let outcomes = study::study_with(&workload, &settings, &arrived, &|_, cluster| {
-            Box::new(Learning::new(&workload, cluster, settings.scheduler, restarts_after))
+            let policy = Product::new(OWN, &workload, cluster, &Target::default(), settings.scheduler);
+            Box::new(Learning::new(&workload, Box::new(policy), restarts_after))
         });
         let report = PolicyReport::of(settings.policies[0], &settings, &outcomes.concat());
         let filled = report.at.iter().find(|at| at.arrived_pct == 100).expect("filled to 100 %");

@@ -1,44 +1,8 @@
 use rand::SeedableRng as _;
 
 use super::*;
-use crate::trace::{TraceNode, TracePod};
-use crate::workload::{Models, Part};
-
-/// As much of compute as of memory.
-fn even(milli: u32) -> Part {
-    Part { cores: milli, memory: milli }
-}
-
-/// A host whose machine has 64 CPU cores and 256 GiB, all free, and these free thousandths of cards.
-fn host(cards: &[u32]) -> Host {
-    Host {
-        machine: 0,
-        model: 0,
-        cpu: 64_000,
-        memory: 262_144,
-        cards: cards.iter().copied().map(even).collect(),
-        revision: 1,
-    }
-}
-
-fn kind(cpu: u32, cards: u32, milli: u32) -> Kind {
-    Kind { cpu, memory: 1024, cards, part: even(milli), models: Models::ANY }
-}
-
-/// A workload of equal machines with so many cards, and one pod of each kind.
-fn workload(machines: usize, cards: u32, pods: &[(u32, u32, u32)]) -> Arc<Workload> {
-    let node =
-        |at: usize| TraceNode { name: format!("n-{at}"), cpu: 64_000, memory: 262_144, cards, model: "T4".into() };
-    let pod = |(cpu, cards, milli): &(u32, u32, u32)| TracePod {
-        cpu: *cpu,
-        memory: 1024,
-        cards: *cards,
-        milli: *milli,
-        ..TracePod::default()
-    };
-    let nodes: Vec<TraceNode> = (0..machines).map(node).collect();
-    Arc::new(Workload::new(&nodes, &pods.iter().map(pod).collect::<Vec<_>>()).expect("cards and pods"))
-}
+use crate::fixture::{host, kind, workload};
+use crate::workload::Part;
 
 #[test]
 fn best_fit_rates_leftovers_by_the_largest_node() {
@@ -70,13 +34,6 @@ fn fgd_rates_the_growth_of_fragments_in_steps() {
     // 500 useless ones are used: 100 · sigmoid(0.5) = 62.2.
     assert_eq!(rate(&[1000, 500], &kind(0, 1, 500)), (62, Cards::one(1)));
     assert_eq!(rate(&[500, 1000, 1000], &kind(0, 2, 1000)), (50, [1, 2].into_iter().collect()));
-}
-
-#[test]
-fn in_tree_scores_prefer_empty_and_balanced_nodes() {
-    let workload = workload(1, 1, &[(32_000, 1, 1000)]);
-    // CPU is half free after, memory nearly all: (50 + 99) / 2, and 1 − (0.996 − 0.5) / 2 is 75 %.
-    assert_eq!(InTree::new(&workload).rate(&host(&[1000]), &workload.kinds[0]), (74 + 75, Cards::one(0)));
 }
 
 #[test]
@@ -142,7 +99,7 @@ fn leftover_is_the_mean_of_compute_and_memory() {
 }
 
 fn scheduler(ties: Ties, shortlist: usize) -> Scheduler {
-    Scheduler { ties, shortlist, is_stock: false }
+    Scheduler { ties, shortlist }
 }
 
 /// Where the product puts these kinds, one after another.
@@ -171,7 +128,7 @@ fn product_policies_choose_different_hosts() {
     );
     // The third kind needs all CPU of a host: the scheduler's filter leaves the empty one.
     assert_eq!(placed(PolicyName::Binpack, &workload, &[0, 2, 2]), [place(0, &[0]), place(1, &[0]), None]);
-    let small = self::workload(2, 1, &[(1000, 1, 250)]);
+    let small = crate::fixture::workload(2, 1, &[(1000, 1, 250)]);
     assert_eq!(placed(PolicyName::Binpack, &small, &[0, 0]), [place(0, &[0]), place(0, &[0])]);
     assert_eq!(placed(PolicyName::Spread, &small, &[0, 0]), [place(0, &[0]), place(1, &[0])]);
 }
@@ -221,20 +178,4 @@ fn product_keeps_running_pods_and_drops_ended_ones() {
     policy.ended(Arrival { serial: 1, kind: 0 });
     cluster.remove(&workload.kinds[0], place);
     assert!(policy.choose(&cluster, Arrival { serial: 5, kind: 0 }, &mut Rng::seed_from_u64(1)).is_some());
-}
-
-#[test]
-fn stock_scheduler_samples_hosts_and_continues_after_them() {
-    let workload = workload(400, 1, &[(1000, 1, 250)]);
-    let mut cluster = Cluster::in_order(&workload, 0..400);
-    let stock = Scheduler { is_stock: true, ..scheduler(Ties::Fixed, 1) };
-    let mut policy = Product::new(PolicyName::Binpack, &workload, &cluster, &Target::of(&workload), stock);
-    let mut rng = Rng::seed_from_u64(1);
-    let mut hosts = |serial| {
-        let place = policy.choose(&cluster, Arrival { serial, kind: 0 }, &mut rng).expect("room");
-        cluster.place(&workload.kinds[0], place);
-        place.host
-    };
-    // 50 − 400 / 125 is 47 percent: 188 hosts, and then the next 188, and then the rest and the first again.
-    assert_eq!([hosts(1), hosts(2), hosts(3)], [0, 188, 0]);
 }

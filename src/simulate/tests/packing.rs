@@ -1,4 +1,4 @@
-//! Parts of the bench `packing`: a policy that learns, other shares, the picture.
+//! Parts of the bench `packing`: a policy that learns, other shares, other pods, the picture.
 
 #![allow(dead_code, reason = "the bench uses the rest")]
 
@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
-use divvy_simulate::churn::Churned;
-use divvy_simulate::policy::{Name, Scheduler, Ties};
+use divvy_simulate::churn::{Churned, Unplaced};
+use divvy_simulate::policy::{Name, Product, Scheduler, Ties};
 use divvy_simulate::report::Report;
 use divvy_simulate::study::{Outcome, Settings, study, study_with};
+use divvy_simulate::target::Target;
 use divvy_simulate::workload::{Kind, Models, Part, Workload};
 
 use learning::Learning;
 use shares::Shares;
+use variants::Variant;
 
 #[path = "../benches/packing/learning.rs"]
 mod learning;
@@ -22,6 +24,8 @@ mod learning;
 mod plot;
 #[path = "../benches/packing/shares.rs"]
 mod shares;
+#[path = "../benches/packing/variants.rs"]
+mod variants;
 
 fn trace() -> Arc<Workload> {
     let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trace").join(name);
@@ -40,13 +44,16 @@ fn policies_learn_expected_requests_from_arrivals() {
         seeds: vec![1, 2],
         until: 100,
         churn: Some(1.2),
-        scheduler: Scheduler { ties: Ties::Random, shortlist: 16, is_stock: false },
+        unplaced: Unplaced::Dropped,
+        scheduler: Scheduler { ties: Ties::Random, shortlist: 16 },
     };
     let arrived = AtomicU64::default();
     let told = study(&workload, &settings, &arrived);
     let learned = |restarts_after| {
         let outcomes = study_with(&workload, &settings, &arrived, &|_, cluster| {
-            Box::new(Learning::new(&workload, cluster, settings.scheduler, restarts_after))
+            let name = PolicyName::LeastFragmentation;
+            let policy = Product::new(name, &workload, cluster, &Target::default(), settings.scheduler);
+            Box::new(Learning::new(&workload, Box::new(policy), restarts_after))
         });
         churned(outcomes)
     };
@@ -62,7 +69,8 @@ fn plot_has_a_named_line_per_policy() {
         seeds: vec![1, 2, 3],
         until: 120,
         churn: None,
-        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 16, is_stock: false },
+        unplaced: Unplaced::Dropped,
+        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 16 },
     };
     let outcomes = study(&workload, &settings, &AtomicU64::default());
     let report = Report::of(&workload, &settings, &outcomes);
@@ -113,4 +121,38 @@ fn mixed_shares_change_a_fixed_third_each_way() {
     assert!(counts.iter().all(|count| (900..1100).contains(count)), "{counts:?}");
     let first: Vec<u32> = (0..6).map(|cpu| mixed(cpu).cores).collect();
     assert_eq!(first, [500, 500, 500, 250, 250, 250], "drawn as ever");
+}
+
+#[test]
+fn pods_without_cards_come_twice() {
+    let workload = trace();
+    let twice = Variant::TwiceWithoutCards.of_workload(&workload);
+    let count = |of: &Workload, kind: usize| of.pods.iter().filter(|pod| **pod == kind).count();
+    for (number, kind) in workload.kinds.iter().enumerate() {
+        let times = if kind.cards == 0 { 2 } else { 1 };
+        assert_eq!(count(&twice, number), times * count(&workload, number), "{kind:?}");
+    }
+}
+
+#[test]
+fn third_of_the_pods_with_cards_names_a_model_where_it_fits() {
+    let workload = trace();
+    let picky = Variant::ThirdNamesModel.of_workload(&workload);
+    assert_eq!(picky.pods, Variant::ThirdNamesModel.of_workload(&workload).pods, "the same draw each time");
+    let mut changed = 0;
+    for (before, after) in workload.pods.iter().zip(&picky.pods) {
+        let (before, after) = (workload.kinds[*before], picky.kinds[*after]);
+        assert_eq!(after, Kind { models: after.models, ..before });
+        let models: Vec<usize> = (0..workload.models.len()).filter(|model| after.models.contain(*model)).collect();
+        if after.models != before.models {
+            changed += 1;
+            let fits = |model: usize| {
+                let mut machines = workload.machines.iter().filter(|machine| machine.model == model);
+                machines.any(|machine| machine.cpu >= after.cpu && machine.cards >= after.cards)
+            };
+            assert!(models.len() == 1 && before.models.contain(models[0]) && fits(models[0]), "{after:?}");
+        }
+    }
+    let with_cards = workload.pods.iter().filter(|kind| workload.kinds[**kind].cards > 0).count();
+    assert!((with_cards / 4..with_cards * 5 / 12).contains(&changed), "{changed} of {with_cards}");
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use divvy_simulate::churn::Unplaced;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::PolicyReport;
 use divvy_simulate::study::{self, Settings};
@@ -40,7 +41,8 @@ fn best_fit_and_fgd_give_the_published_figures() {
         seeds: (42..42 + SEEDS).collect(),
         until: 130,
         churn: None,
-        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 0, is_stock: false },
+        unplaced: Unplaced::Dropped,
+        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 0 },
     };
     let (mut within, mut all) = (0, 0);
     for workload in WORKLOADS {

@@ -1,66 +1,47 @@
 //! How much of the cards of the openb traces each policy leaves unused: the tables of docs/placement.md.
 //!
-//! `hack/bench placement`; with other seeds `cargo bench -p divvy-simulate --bench packing -- FIRST`; with `--test` one short
-//! run of each, and with FILE.svg the picture of docs/use.md alone.
+//! `hack/bench placement`; with other seeds `cargo bench -p divvy-simulate --bench packing -- FIRST`; with `--test` a
+//! short run of some, with `--stock` what is under kube-scheduler alone, and with FILE.svg the picture of docs/use.md
+//! alone.
 
+mod contenders;
 mod learning;
 mod plot;
 mod shares;
+mod variants;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use divvy_api::annotation::PolicyName;
-use divvy_simulate::policy::{Name, Scheduler, Ties};
+use divvy_simulate::churn::Unplaced;
+use divvy_simulate::policy::Name;
 use divvy_simulate::report::{At, PolicyReport, Report};
 use divvy_simulate::study::{self, Settings};
+use divvy_simulate::target::Target;
 use divvy_simulate::workload::Workload;
 
-use learning::Learning;
+use contenders::{CONTENDERS, Contender, OWN, RANDOM, STOCK_CONTENDERS, WAITING_CONTENDERS};
 use shares::Shares;
+use variants::Variant;
 
 const WORKLOADS: [&str; 7] =
     ["default", "cpu100", "gpushare40", "gpushare100", "gpuspec10", "multigpu20", "multigpu50"];
+const VARIANTS: [(&str, Variant); 3] = [
+    ("default", Variant::TwiceWithoutCards),
+    ("gpushare40", Variant::TwiceWithoutCards),
+    ("default", Variant::ThirdNamesModel),
+];
 
 /// What pods have asked for, in percent of all cards.
 const LOADS: [u32; 3] = [95, 100, 130];
 const CHURN: [f64; 2] = [0.95, 1.05];
+/// While pods that don't fit wait.
+const WAITING_CHURN: [f64; 1] = [0.95];
 
 /// Policies were tried on other seeds.
 const FIRST_SEED: u64 = 7001;
 const RUNS: usize = 10;
-
-const OWN: Name = Name::Product(PolicyName::LeastFragmentation);
-const FIXED: Scheduler = Scheduler { ties: Ties::Fixed, shortlist: 16, is_stock: false };
-const RANDOM: Scheduler = Scheduler { ties: Ties::Random, ..FIXED };
-const STOCK: Scheduler = Scheduler { is_stock: true, ..RANDOM };
-
-/// A policy as it is asked.
-struct Contender {
-    says: &'static str,
-    name: Name,
-    scheduler: Scheduler,
-    /// It sees what comes, and isn't told what will.
-    learns: bool,
-}
-
-const CONTENDERS: [Contender; 7] = [
-    Contender { says: "best-fit, fixed order", name: Name::BestFit, scheduler: FIXED, learns: false },
-    Contender { says: "packing, fixed order", name: Name::Packing, scheduler: FIXED, learns: false },
-    Contender { says: "random", name: Name::Random, scheduler: FIXED, learns: false },
-    Contender { says: "fgd, fixed order", name: Name::Fgd, scheduler: FIXED, learns: false },
-    Contender { says: "fgd, random ties", name: Name::Fgd, scheduler: RANDOM, learns: false },
-    Contender { says: "least-fragmentation, mix known", name: OWN, scheduler: RANDOM, learns: false },
-    Contender { says: "least-fragmentation, mix learned", name: OWN, scheduler: RANDOM, learns: true },
-];
-
-/// Under kube-scheduler as it comes.
-const STOCK_CONTENDERS: [Contender; 3] = [
-    Contender { says: "in-tree scores alone", name: Name::InTree, scheduler: RANDOM, learns: false },
-    Contender { says: "least-fragmentation, mix known", name: OWN, scheduler: STOCK, learns: false },
-    Contender { says: "least-fragmentation, mix learned", name: OWN, scheduler: STOCK, learns: true },
-];
 
 fn main() {
     let Some(traces) = traces() else {
@@ -68,8 +49,9 @@ fn main() {
         return;
     };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let first = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(FIRST_SEED);
-    let bench = Bench { first, is_test: arguments.iter().any(|argument| argument == "--test") };
+    let bench = Bench { first, is_test: has("--test") };
     let read = |workload: &str| {
         let pods = traces.join(format!("openb_pod_list_{workload}.csv"));
         Arc::new(Workload::read(&traces.join("openb_node_list_gpu_node.csv"), &pods).expect("a sound trace"))
@@ -80,17 +62,10 @@ fn main() {
         return;
     }
     println!("Cards that nobody has, in % of all, by what pods have asked for; seeds {}.", bench.said_seeds());
-    for workload in WORKLOADS {
-        bench.fill(workload, &read(workload), &CONTENDERS);
+    if !has("--stock") {
+        bench.all_nodes(read);
     }
-    let default = read("default");
-    for shares in [Shares::MemoryBound, Shares::CoreBound, Shares::Mixed] {
-        let bound = Arc::new(shares.of_workload(&default));
-        bench.fill(&format!("default, {} shares", shares.as_str()), &bound, &CONTENDERS);
-    }
-    bench.fill("default, under a stock kube-scheduler", &default, &STOCK_CONTENDERS);
-    bench.churn("default", &default, &CONTENDERS);
-    bench.churn("default, under a stock kube-scheduler", &default, &STOCK_CONTENDERS);
+    bench.stock(read);
 }
 
 /// Where the traces are, beside the workspace, if they are.
@@ -111,37 +86,79 @@ impl Bench {
         (self.first..).take(if self.is_test { 1 } else { RUNS }).collect()
     }
 
+    /// All, or the first in a test.
+    fn some<'a, T>(&self, all: &'a [T]) -> &'a [T] {
+        if self.is_test { &all[..1] } else { all }
+    }
+
     fn said_seeds(&self) -> String {
         let seeds = self.seeds();
         format!("{} to {}", seeds[0], seeds[seeds.len() - 1])
     }
 
-    fn report(&self, workload: &Arc<Workload>, of: &Contender, until: u32, churn: Option<f64>) -> PolicyReport {
-        let Contender { name, scheduler, learns, .. } = *of;
-        let settings = Settings { policies: vec![name], seeds: self.seeds(), until, churn, scheduler };
-        let arrived = AtomicU64::default();
-        let outcomes = if learns {
-            study::study_with(workload, &settings, &arrived, &|_, cluster| {
-                Box::new(Learning::new(workload, cluster, scheduler, None))
-            })
-        } else {
-            study::study(workload, &settings, &arrived)
-        };
-        PolicyReport::of(name, &settings, &outcomes.concat())
+    /// Policies that are asked about all nodes.
+    fn all_nodes(&self, read: impl Fn(&str) -> Arc<Workload>) {
+        for workload in self.some(&WORKLOADS) {
+            self.fill(workload, &read(workload), &CONTENDERS);
+        }
+        let default = read("default");
+        for shares in [Shares::MemoryBound, Shares::CoreBound, Shares::Mixed] {
+            let bound = Arc::new(shares.of_workload(&default));
+            self.fill(&format!("default, {} shares", shares.as_str()), &bound, &CONTENDERS);
+        }
+        self.churn("default", &default, &CONTENDERS, &CHURN, Unplaced::Dropped);
+    }
+
+    /// Policies under kube-scheduler as it comes.
+    fn stock(&self, read: impl Fn(&str) -> Arc<Workload>) {
+        let mut workloads: Vec<_> = self.some(&WORKLOADS).iter().map(|name| ((*name).to_owned(), read(name))).collect();
+        workloads.extend(self.some(&VARIANTS).iter().map(|(name, variant)| {
+            (format!("{name}, {}", variant.as_str()), Arc::new(variant.of_workload(&read(name))))
+        }));
+        let title = |name: &str| format!("{name}, under a stock kube-scheduler");
+        for (name, workload) in &workloads {
+            self.fill(&title(name), workload, &STOCK_CONTENDERS);
+        }
+        for (name, workload) in &workloads {
+            self.churn(&title(name), workload, &STOCK_CONTENDERS, &CHURN, Unplaced::Dropped);
+        }
+        let (name, default) = &workloads[0];
+        self.churn(&title(name), default, &WAITING_CONTENDERS, &WAITING_CHURN, Unplaced::Waits);
+    }
+
+    /// The report of a contender, and the writes of soft taints a pod.
+    #[expect(clippy::cast_precision_loss, reason = "pods and writes are far below 2^53")]
+    fn report(
+        &self,
+        workload: &Arc<Workload>,
+        of: &Contender,
+        until: u32,
+        churn: Option<f64>,
+        unplaced: Unplaced,
+    ) -> (PolicyReport, f64) {
+        let settings =
+            Settings { policies: vec![of.name], seeds: self.seeds(), until, churn, unplaced, scheduler: RANDOM };
+        let (arrived, writes, target) = (AtomicU64::default(), Arc::default(), Target::of(workload));
+        let outcomes = study::study_with(workload, &settings, &arrived, &|_, cluster| {
+            of.policy(workload, cluster, &target, &writes)
+        });
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64;
+        (PolicyReport::of(of.name, &settings, &outcomes.concat()), count(&writes) / count(&arrived))
     }
 
     fn fill(&self, title: &str, workload: &Arc<Workload>, contenders: &[Contender]) {
         let loads = if self.is_test { &[2][..] } else { &LOADS };
         let heads: Vec<String> = loads.iter().map(|load| format!("at {load} %")).collect();
-        println!("\n### {title}\n\n| policy | {} | p50, µs | p99, µs |", heads.join(" | "));
-        println!("| ---{} | --: | --: |", " | --:".repeat(loads.len()));
+        let taints = TaintColumn::of(contenders);
+        println!("\n### {title}\n\n| policy | {} | p50, µs | p99, µs |{}", heads.join(" | "), taints.head());
+        println!("| ---{} | --: | --: |{}", " | --:".repeat(loads.len()), taints.rule());
         for contender in contenders {
-            let report = self.report(workload, contender, loads[loads.len() - 1], None);
+            let (report, writes) = self.report(workload, contender, loads[loads.len() - 1], None, Unplaced::Dropped);
             let at = |load: &u32| report.at.iter().find(|at| at.arrived_pct == *load);
             let cell = |at: &At| format!("{:.2} ± {:.2}", at.unallocated_pct_mean, at.unallocated_pct_sd);
             let cells: Vec<String> = loads.iter().map(|load| at(load).map_or_else(String::new, cell)).collect();
-            let took = report.decision_us;
-            println!("| {} | {} | {:.0} | {:.0} |", contender.says, cells.join(" | "), took.p50, took.p99);
+            let (took, taints) = (report.decision_us, taints.cell(contender, writes));
+            println!("| {} | {} | {:.0} | {:.0} |{taints}", contender.says, cells.join(" | "), took.p50, took.p99);
         }
     }
 
@@ -149,29 +166,74 @@ impl Bench {
     fn plot(&self, workload: &Arc<Workload>, file: &Path) {
         let policies = vec![OWN, Name::Fgd, Name::BestFit, Name::Random];
         let seeds = self.seeds().into_iter().take(3).collect();
-        let settings = Settings { policies, seeds, until: 130, churn: None, scheduler: RANDOM };
+        let settings =
+            Settings { policies, seeds, until: 130, churn: None, unplaced: Unplaced::Dropped, scheduler: RANDOM };
         let outcomes = study::study(workload, &settings, &AtomicU64::default());
         plot::draw(&Report::of(workload, &settings, &outcomes), file).expect("a file that can be written");
     }
 
-    fn churn(&self, title: &str, workload: &Arc<Workload>, contenders: &[Contender]) {
+    fn churn(
+        &self,
+        title: &str,
+        workload: &Arc<Workload>,
+        contenders: &[Contender],
+        loads: &[f64],
+        unplaced: Unplaced,
+    ) {
+        let loads = if self.is_test { &[0.02][..] } else { loads };
+        let taints = TaintColumn::of(contenders);
+        let (says, wait_head, wait_rule) = match unplaced {
+            Unplaced::Dropped => ("", "", ""),
+            Unplaced::Waits => (", and wait where they don't fit", " mean wait, ticks |", " --: |"),
+        };
         let heads = " allocated, % | rejected, % of demand |";
-        let loads = if self.is_test { &[0.02][..] } else { &CHURN };
-        println!("\n### {title}, pods come and go\n\n| ρ | policy |{heads} p50, µs | p99, µs |");
-        println!("| --: | --- | --: | --: | --: | --: |");
+        println!("\n### {title}, pods come and go{says}\n");
+        println!("| ρ | policy |{heads}{wait_head} p50, µs | p99, µs |{}", taints.head());
+        println!("| --: | --- | --: | --: |{wait_rule} --: | --: |{}", taints.rule());
         for (load, contender) in loads.iter().flat_map(|load| contenders.iter().map(move |of| (load, of))) {
-            let report = self.report(workload, contender, 0, Some(*load));
+            let (report, writes) = self.report(workload, contender, 0, Some(*load), unplaced);
             let Some(churn) = report.churn else { continue };
+            let wait = churn.wait_ticks_mean.map_or_else(String::new, |ticks| format!(" {ticks:.1} |"));
             let took = report.decision_us;
             println!(
-                "| {load} | {} | {:.2} ± {:.2} | {:.2} | {:.0} | {:.0} |",
+                "| {load} | {} | {:.2} ± {:.2} | {:.2} |{wait} {:.0} | {:.0} |{}",
                 contender.says,
                 churn.allocated_pct_mean,
                 churn.allocated_pct_sd,
                 churn.rejected_demand_pct_mean,
                 took.p50,
                 took.p99,
+                taints.cell(contender, writes),
             );
+        }
+    }
+}
+
+/// A column of the soft taints, in tables of contenders that write any.
+struct TaintColumn {
+    is_shown: bool,
+}
+
+// === impl TaintColumn ===
+
+impl TaintColumn {
+    fn of(contenders: &[Contender]) -> Self {
+        Self { is_shown: contenders.iter().any(Contender::writes_taints) }
+    }
+
+    fn head(&self) -> &'static str {
+        if self.is_shown { " taint writes a pod |" } else { "" }
+    }
+
+    fn rule(&self) -> &'static str {
+        if self.is_shown { " --: |" } else { "" }
+    }
+
+    fn cell(&self, of: &Contender, writes: f64) -> String {
+        match (self.is_shown, of.writes_taints()) {
+            (false, _) => String::new(),
+            (true, false) => " |".to_owned(),
+            (true, true) => format!(" {writes:.2} |"),
         }
     }
 }

@@ -1,0 +1,155 @@
+//! kube-scheduler 1.36 as it comes, one pod at a time: it filters a sample of the nodes by what it knows itself, asks
+//! Divvy's extender about those that are left if the pod requests GPUs, adds its own scores, and takes the best, ties
+//! at random.
+//!
+//! What it knows of cards are the amounts that the daemon publishes on a Node: sums, without the models. Sources:
+//! `pkg/scheduler/schedule_one.go` (`numFeasibleNodesToFind`, `nextStartNodeIndex`, `prioritizeNodes`) and the plugins
+//! in `pkg/scheduler/framework/plugins`; weights from `apis/config/v1/default_plugins.go`. The other default plugins
+//! score lone pods alike on all nodes. It batches equal pods that come at once (KEP-5598), which changes nothing in
+//! what it would choose but the sample.
+
+mod scores;
+mod soft_taints;
+
+use std::sync::Arc;
+
+use crate::Rng;
+use crate::cluster::{Cards, Cluster, Host, Place};
+use crate::extender::Extender;
+use crate::policy::{Policy, Ties};
+use crate::target::Target;
+use crate::workload::{Arrival, Kind, Part, Workload};
+
+use scores::{InTree, normalized_taints};
+
+pub use soft_taints::SoftTaints;
+
+/// The scheduler, with or without Divvy's extender.
+pub struct KubeScheduler {
+    workload: Arc<Workload>,
+    in_tree: InTree,
+    extender: Option<Extender>,
+    /// Most nodes that the extender names.
+    shortlist: usize,
+    soft_taints: Option<SoftTaints>,
+    /// `nextStartNodeIndex`.
+    next_start: usize,
+}
+
+/// `minFeasibleNodesToFind`.
+const LEAST_FEASIBLE: usize = 100;
+/// `minFeasibleNodesPercentageToFind`.
+const LEAST_PERCENT: usize = 5;
+/// Weight of TaintToleration's score. NodeResourcesFit and NodeResourcesBalancedAllocation have 1, as the extender in
+/// deploy/scheduler.
+const TAINT_WEIGHT: i64 = 3;
+/// `MaxNodeScore` by `MaxExtenderPriority`.
+const EXTENDER_SCALE: i64 = 10;
+
+/// How many feasible nodes are enough, with `percentageOfNodesToScore` as it comes.
+fn enough_nodes(nodes: usize) -> usize {
+    if nodes < LEAST_FEASIBLE {
+        return nodes;
+    }
+    let percent = 50_usize.saturating_sub(nodes / 125).max(LEAST_PERCENT);
+    (nodes * percent / 100).max(LEAST_FEASIBLE)
+}
+
+/// Whether a pod fits by the node's CPU and memory and by the sums of its cards.
+fn is_feasible(host: &Host, kind: &Kind) -> bool {
+    let free = |of: fn(&Part) -> u32| host.cards.iter().map(of).sum::<u32>();
+    let sums = || {
+        free(|part| part.cores) >= kind.cards * kind.part.cores
+            && free(|part| part.memory) >= kind.cards * kind.part.memory
+            && !host.cards.is_empty()
+    };
+    host.cpu >= kind.cpu && host.memory >= kind.memory && (kind.cards == 0 || sums())
+}
+
+// === impl KubeScheduler ===
+
+impl KubeScheduler {
+    /// For an empty cluster. Without an extender, pods with cards go to nodes whose cards can hold them, as if the
+    /// scheduler knew: a node would refuse them otherwise.
+    pub fn new(
+        workload: &Arc<Workload>,
+        extender: Option<Extender>,
+        shortlist: usize,
+        soft_taints: Option<SoftTaints>,
+    ) -> Self {
+        let in_tree = InTree::new(workload);
+        Self { workload: Arc::clone(workload), in_tree, extender, shortlist, soft_taints, next_start: 0 }
+    }
+
+    /// The first feasible nodes from where the last search ended, as many as are enough.
+    fn feasible(&mut self, cluster: &Cluster, kind: &Kind) -> Vec<usize> {
+        let hosts = cluster.hosts();
+        let knows_cards = self.extender.is_none();
+        let fits = |at: &usize| is_feasible(&hosts[*at], kind) && (!knows_cards || hosts[*at].fits(kind));
+        let mut looked_at = 0;
+        let from_next = (0..hosts.len()).map(|at| (at + self.next_start) % hosts.len());
+        let feasible = from_next.inspect(|_| looked_at += 1).filter(fits).take(enough_nodes(hosts.len())).collect();
+        self.next_start = (self.next_start + looked_at) % hosts.len();
+        feasible
+    }
+
+    /// Nodes that are left, with the extender's scores.
+    fn filtered(&mut self, cluster: &Cluster, pod: Arrival) -> Vec<(usize, i64)> {
+        let kind = self.workload.kinds[pod.kind];
+        let feasible = self.feasible(cluster, &kind);
+        match self.extender.as_ref().filter(|_| kind.cards > 0) {
+            None => feasible.into_iter().map(|host| (host, 0)).collect(),
+            Some(extender) => {
+                let named = extender.filter(pod, &feasible, self.shortlist);
+                named.into_iter().map(|named| (named.host, EXTENDER_SCALE * named.score)).collect()
+            }
+        }
+    }
+}
+
+impl Policy for KubeScheduler {
+    fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place> {
+        let nodes = self.filtered(cluster, pod);
+        let (kind, hosts) = (&self.workload.kinds[pod.kind], cluster.hosts());
+        let tolerates = kind.cards > 0;
+        let taints = |(host, _): &(usize, i64)| {
+            self.soft_taints.as_ref().filter(|_| !tolerates).map_or(0, |soft| soft.on(*host))
+        };
+        let taints = normalized_taints(nodes.iter().map(taints).collect());
+        let rated = nodes.iter().zip(taints).map(|((host, extender), taints)| {
+            (extender + self.in_tree.of(&hosts[*host], kind) + TAINT_WEIGHT * taints, *host)
+        });
+        let host = Ties::Random.best(rated, rng)?;
+        let cards = match &self.extender {
+            Some(extender) if kind.cards > 0 => extender.bind(pod, host)?,
+            Some(extender) => {
+                extender.watch(pod, host);
+                Cards::default()
+            }
+            None => hosts[host].tightest(kind),
+        };
+        Some(Place { host, cards })
+    }
+
+    fn ended(&mut self, pod: Arrival) {
+        if let Some(extender) = &self.extender {
+            extender.ended(pod);
+        }
+    }
+
+    fn tick(&mut self, cluster: &Cluster) {
+        if let (Some(taints), Some(extender)) = (&mut self.soft_taints, &self.extender) {
+            taints.write(cluster, extender);
+        }
+    }
+
+    fn expect(&mut self, target: &Target) {
+        if let Some(extender) = &self.extender {
+            extender.expect(target);
+        }
+        self.soft_taints.iter_mut().for_each(SoftTaints::reconsider);
+    }
+}
+
+#[cfg(test)]
+mod tests;
