@@ -33,6 +33,8 @@ pub(crate) struct FragmentationScorer {
     version: u64,
     sums: Sums,
     slot_weights: SlotWeights,
+    /// By hardware.
+    prices: Vec<f64>,
     /// Nodes that have changed since the weights were set.
     changes: u32,
     scores: ScoreCache<Key, ShapeScores, MOST_SHAPES>,
@@ -58,6 +60,8 @@ struct NodeState {
 #[derive(Debug, Default)]
 struct Sums {
     free: u64,
+    /// By hardware.
+    free_by_hardware: Vec<u64>,
     capacity: u64,
     multi_gpu_slots: [u32; MOST_SEVERAL],
 }
@@ -80,6 +84,8 @@ struct Worth {
     leftover: u32,
     /// Percent by which the busiest of the pod's cards is busier than reserved.
     busy: u8,
+    /// Number of the hardware, and how much of it the pod takes, in thousandths of cards.
+    taken: (u16, u32),
 }
 
 /// A node that has room, after the first round.
@@ -102,6 +108,8 @@ const OF_SLOTS: f64 = 0.1;
 /// Cost of a percent of utilization of the pod's card beyond what is reserved: a hundredth of a card, as a card that is always
 /// busy is as good as lost to the pod.
 const OF_BUSY: f64 = 10.0;
+/// Cost of a thousandth of a card that requests will need which name its model, at the highest price.
+const OF_MODELS: f64 = 1.0;
 /// Costs closer than this are equal: finer differences only open new nodes early.
 const BUCKET: f64 = 40.0;
 /// Most nodes that the second round scores for one query.
@@ -113,7 +121,7 @@ const MOST_FORECAST: usize = 128;
 const WEIGHTS_FOR: u32 = 32;
 /// Thousandths of CPU cores that count as much as a thousandth of a card, as a node has 128 cores to eight cards.
 const CPU_OF_CARD: u32 = 16;
-/// Most shapes of pods whose scores are cached. A score takes 72 bytes: 22 MiB for 64 shapes and 5 000 nodes.
+/// Most shapes of pods whose scores are cached. A score takes 80 bytes: 24 MiB for 64 shapes and 5 000 nodes.
 const MOST_SHAPES: usize = 64;
 /// Most nodes that one query scores anew; each takes a microsecond.
 const MOST_NEW: usize = 1024;
@@ -221,7 +229,8 @@ impl FragmentationScorer {
             let expected = Arc::clone(&self.expected);
             let (forecast, hardware) = (Forecast::new(&expected, view.hardware()), view.hardware().len());
             let scores = self.emptied_scores();
-            *self = Self { expected, forecast, hardware, changes: WEIGHTS_FOR, scores, ..Self::default() };
+            let sums = Sums { free_by_hardware: vec![0; hardware], ..Sums::default() };
+            *self = Self { expected, forecast, hardware, sums, changes: WEIGHTS_FOR, scores, ..Self::default() };
         }
         if self.nodes.len() < view.places() {
             self.nodes.resize_with(view.places(), NodeState::default);
@@ -237,8 +246,9 @@ impl FragmentationScorer {
         }
         self.version = self.version.max(view.version());
         if self.changes >= WEIGHTS_FOR {
-            let Sums { free, capacity, multi_gpu_slots } = &self.sums;
+            let Sums { free, free_by_hardware, capacity, multi_gpu_slots } = &self.sums;
             self.slot_weights = self.forecast.slot_weights(*free, *capacity, multi_gpu_slots);
+            self.prices = self.forecast.prices(free_by_hardware, *capacity);
             self.changes = 0;
         }
     }
@@ -323,7 +333,7 @@ impl FragmentationScorer {
         let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
         let busy = || takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max();
         let busy = now.is_busy.then(busy).flatten().unwrap_or(0);
-        Some(Worth { usable: rounded(loss.usable), multi_gpu_slots, leftover, busy })
+        Some(Worth { usable: rounded(loss.usable), multi_gpu_slots, leftover, busy, taken: loss.taken })
     }
 
     fn rated(&self, asked: NodeRef, worth: &Worth) -> Rated {
@@ -336,6 +346,7 @@ impl FragmentationScorer {
         OF_USABLE * f64::from(worth.usable)
             + OF_SLOTS * self.slot_weights.cost(lost_slots)
             + OF_BUSY * f64::from(worth.busy)
+            + OF_MODELS * self.prices.get(usize::from(worth.taken.0)).unwrap_or(&0.0) * f64::from(worth.taken.1)
     }
 
     /// Capacity that expected pods can allocate without the pod but not with it.
@@ -402,6 +413,9 @@ impl NodeState {
 impl Sums {
     fn add(&mut self, node: &NodeState) {
         self.free += node.free();
+        for (hardware, free) in node.outlook.free_by_hardware() {
+            self.free_by_hardware[usize::from(hardware)] += u64::from(free);
+        }
         self.capacity += node.capacity;
         self.multi_gpu_slots
             .iter_mut()
@@ -411,6 +425,9 @@ impl Sums {
 
     fn subtract(&mut self, node: &NodeState) {
         self.free -= node.free();
+        for (hardware, free) in node.outlook.free_by_hardware() {
+            self.free_by_hardware[usize::from(hardware)] -= u64::from(free);
+        }
         self.capacity -= node.capacity;
         self.multi_gpu_slots
             .iter_mut()

@@ -1,12 +1,13 @@
 //! Forecast of what a pod on a node takes from requests to come, so that a node can be chosen where it takes least.
 //!
-//! Three measures, each of one node alone, and each worth less after a pod has come:
+//! Measures of one node alone, each worth less after a pod has come, and a price:
 //!
 //! - [`usable`](NodeOutlook::usable): free capacity that an expected request could use, on average. What is free
 //!   beyond that is a fragment (after FGD, Weng et al., USENIX ATC 2023, whose cards have one dimension).
 //! - [`multi_gpu_slots`](NodeOutlook::multi_gpu_slots): how many requests for several cards the node could take. Few come, so
 //!   that the average hardly notices them, and one small pod can leave a node without a slot for them. They are
 //!   [weighted](Forecast::slot_weights) by how scarce such slots are in the whole cluster.
+//! - [`prices`](Forecast::prices): what a model is worth, as requests that name it will need what is free of it.
 //! - [`allocatable`](Forecast::allocatable): capacity that would be allocated if expected pods came until none fits any more.
 //!   It looks furthest ahead, and costs a hundred times as much. From it follows, too, what a pod without cards would be in
 //!   the way of: [`soft_taints`](Allocatable::soft_taints).
@@ -34,6 +35,8 @@ pub struct Forecast {
     parts: Vec<f64>,
     /// Kinds of several cards.
     several: Vec<Several>,
+    /// Choices of models that leave out some hardware.
+    choices: Vec<Choice>,
     by_cpu: Steps,
     hardware: Vec<Suited>,
     /// Positions of classes, as their pods may come.
@@ -73,6 +76,15 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct Several {
     class: usize,
+    /// Fraction of all requested cards.
+    demand: f64,
+}
+
+/// Hardware that some requests name.
+#[derive(Clone, Debug)]
+struct Choice {
+    /// By hardware.
+    contains: Vec<bool>,
     /// Fraction of all requested cards.
     demand: f64,
 }
@@ -129,12 +141,12 @@ impl Forecast {
         requests.sort_by_key(|request| std::cmp::Reverse(request.weight));
         let demand = |request: &Expected| demand(&request.kind) * f64::from(request.weight);
         let all_demand: f64 = requests.iter().copied().map(demand).sum();
-        let common = common(&requests);
+        let (common, weights) = common(&requests);
         let mut several: Vec<&Expected> = requests.iter().copied().filter(|it| it.kind.request.cards > 1).collect();
         several.sort_by(|one, other| demand(other).total_cmp(&demand(one)));
         several.truncate(MOST_SEVERAL);
 
-        let mut kinds: Vec<&Kind> = requests[..common].iter().map(|request| &request.kind).collect();
+        let mut kinds: Vec<&Kind> = common.iter().map(|request| &request.kind).collect();
         let mut class = |kind| {
             kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
                 kinds.push(kind);
@@ -145,12 +157,13 @@ impl Forecast {
             .into_iter()
             .map(|request| Several { class: class(&request.kind), demand: demand(request) / all_demand })
             .collect();
-        let covered: f64 = requests[..common].iter().map(|request| f64::from(request.weight)).sum();
-        let parts: Vec<f64> = requests[..common].iter().map(|request| f64::from(request.weight) / covered).collect();
+        let covered: f64 = weights.iter().sum();
+        let parts: Vec<f64> = weights.iter().map(|weight| weight / covered).collect();
         Self {
             streams: streams(&parts),
             parts,
             several,
+            choices: choices(&requests, hardware, all_demand),
             by_cpu: Steps::new(kinds.iter().map(|kind| Some(kind.cpu_milli))),
             hardware: hardware.iter().map(|hardware| Suited::to(&kinds, hardware)).collect(),
             classes: kinds.iter().map(|kind| Class { cards: kind.request.cards, cpu_milli: kind.cpu_milli }).collect(),
@@ -180,6 +193,26 @@ impl Forecast {
         };
         let weights = self.several.iter().zip(slots).map(weight).enumerate();
         SlotWeights(weights.filter(|(_, weight)| *weight > 0.0).collect())
+    }
+
+    /// Price of each hardware in a cluster with so much of it free, of so much in all, in thousandths of cards: how likely it is
+    /// that requests that name it come for more than that before everything is full, if they come one by one. From 0 to 1.
+    pub fn prices(&self, free: &[u64], capacity: u64) -> Vec<f64> {
+        let all_free = milli(free.iter().sum());
+        let price = |choice: &Choice| {
+            let available: u64 =
+                free.iter().zip(&choice.contains).filter(|(_, is_in)| **is_in).map(|(free, _)| *free).sum();
+            let coming = choice.demand * (all_free + TURNOVER * milli(capacity)) / 1000.0;
+            let price = at_least(coming, u32::try_from(available / 1000).unwrap_or(u32::MAX));
+            (price * WEIGHT_STEPS).round() / WEIGHT_STEPS
+        };
+        let mut prices = vec![0.0; free.len()];
+        for choice in &self.choices {
+            let price = price(choice);
+            let named = prices.iter_mut().zip(&choice.contains).filter(|(_, is_in)| **is_in);
+            named.for_each(|(highest, _)| *highest = f64::max(*highest, price));
+        }
+        prices
     }
 
     /// Works out what expected pods would allocate on the node.
@@ -342,16 +375,46 @@ fn demand(kind: &Kind) -> f64 {
     f64::from(kind.request.cards) * f64::from(of_each) / 100.0
 }
 
-/// How many of these, the most frequent first, cover most of them.
-fn common(requests: &[&Expected]) -> usize {
-    let enough = COVERAGE * requests.iter().map(|request| f64::from(request.weight)).sum::<f64>();
-    let mut covered = 0.0;
-    let is_wanted = |request: &&&Expected| {
-        let is_wanted = covered < enough;
-        covered += f64::from(request.weight);
-        is_wanted
-    };
-    requests.iter().take_while(is_wanted).count().min(MOST_COMMON)
+/// Kinds that stand for all of these, which come in the order of their frequency, with their weights. Most of them are the
+/// most frequent ones; of those that name models one for each choice of models stands for the rare ones, which would otherwise
+/// be forgotten together: many sizes make each of them rare.
+fn common<'e>(requests: &[&'e Expected]) -> (Vec<&'e Expected>, Vec<f64>) {
+    let all: f64 = requests.iter().map(|request| f64::from(request.weight)).sum();
+    let (mut common, mut weights, mut covered) = (Vec::<&Expected>::new(), Vec::new(), 0.0);
+    for request in requests {
+        let weight = f64::from(request.weight);
+        let names_models = !request.kind.models.is_empty() || !request.kind.avoid_models.is_empty();
+        let names_the_same = |known: &&Expected| {
+            known.kind.models == request.kind.models && known.kind.avoid_models == request.kind.avoid_models
+        };
+        let is_frequent = covered < COVERAGE * all;
+        let stands_for_it = || common.iter().position(names_the_same).filter(|_| names_models && !is_frequent);
+        if let Some(known) = stands_for_it() {
+            weights[known] += weight;
+        } else if (is_frequent || names_models) && common.len() < MOST_COMMON {
+            common.push(request);
+            weights.push(weight);
+        }
+        covered += weight;
+    }
+    (common, weights)
+}
+
+/// Choices of models, with the part of all requested cards for which they come.
+fn choices(requests: &[&Expected], hardware: &[Hardware], all_demand: f64) -> Vec<Choice> {
+    let mut choices: Vec<Choice> = Vec::new();
+    for request in requests {
+        let contains: Vec<bool> = hardware.iter().map(|hardware| Need::of(&request.kind, hardware).is_some()).collect();
+        if contains.iter().all(|is_in| *is_in) {
+            continue;
+        }
+        let demand = demand(&request.kind) * f64::from(request.weight) / all_demand;
+        match choices.iter_mut().find(|known| known.contains == contains) {
+            Some(known) => known.demand += demand,
+            None => choices.push(Choice { contains, demand }),
+        }
+    }
+    choices
 }
 
 /// Draws that depend on nothing but the expected requests.

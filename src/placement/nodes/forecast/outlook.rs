@@ -33,6 +33,8 @@ pub struct Loss {
     pub cards_left: u32,
     /// Thousandths of CPU cores; `None` if that isn't known.
     pub cpu_left: Option<u32>,
+    /// Capacity that the pod takes, in thousandths of cards, and the number of the hardware; of all cards that of the first.
+    pub taken: (u16, u32),
 }
 
 /// A class on the node.
@@ -96,6 +98,9 @@ impl Forecast {
         let mut loss = Loss { cards_left: node.size, cpu_left, ..Loss::default() };
         let (with_cpu, with_cpu_left) = (self.with_cpu(cpu), self.with_cpu(cpu_left));
         let mut touched = with_cpu & !with_cpu_left;
+        let hardware =
+            takes.first().and_then(|(card, _)| node.free_capacity.cards.get(*card)).map(|left| left.hardware);
+        loss.taken = (hardware.unwrap_or(0), changes.iter().map(|change| change.size_before - change.size_after).sum());
         for change in &changes {
             loss.cards_left -= change.size_before - change.size_after;
             touched |= change.fitted;
@@ -148,6 +153,11 @@ impl NodeOutlook {
     /// Free capacity of all cards, in thousandths of one.
     pub fn size(&self) -> u32 {
         self.size
+    }
+
+    /// Free capacity of each card, in thousandths of one, with the number of its hardware.
+    pub fn free_by_hardware(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.free_capacity.cards.iter().map(|left| (left.hardware, left.size))
     }
 }
 

@@ -151,6 +151,40 @@ fn soft_taints_follow_use_of_cards_and_need_of_cpu() {
     assert_eq!(halves.allocatable(&node).soft_taints(None), 1, "nobody knows of a lack");
 }
 
+fn of_model(kind: Kind, model: &str) -> Kind {
+    Kind { models: vec![model.to_owned()], ..kind }
+}
+
+/// Cards of two models.
+fn two_models() -> [Hardware; 2] {
+    let hardware = Hardware::of(&cards(1)[0]);
+    ["A100", "L4"].map(|model| Hardware { model: model.into(), ..hardware.clone() })
+}
+
+#[test]
+fn model_that_requests_will_need_has_a_price() {
+    let kinds = [(whole(1, 0), 90), (of_model(whole(1, 0), "L4"), 10)];
+    let forecast = Forecast::new(&expected(&kinds), &two_models());
+    // One in ten of the requests for all that is free, and for what becomes free, of 1 000 GPUs.
+    let prices = |a100: u64, l4: u64| forecast.prices(&[a100 * 1000, l4 * 1000], 1_000_000);
+    assert_eq!(prices(500, 300), [0.0, 0.0], "82 are expected");
+    assert_eq!(prices(500, 10), [0.0, 1.0], "53");
+    let [_, l4] = prices(500, 57)[..] else { panic!("two kinds of hardware") };
+    assert!(l4 > 0.2 && l4 < 0.8, "57: {l4}");
+    let unnamed = Forecast::new(&expected(&[(whole(1, 0), 1)]), &two_models());
+    assert_eq!(unnamed.prices(&[0, 0], 1_000_000), [0.0, 0.0]);
+    assert_eq!(Forecast::default().prices(&[], 0), [0.0; 0]);
+}
+
+#[test]
+fn rare_requests_that_name_one_model_count_together() {
+    let sizes = (1..=40).map(|gib| (of_model(kind(1, gib, 0, 0), "L4"), 1));
+    let kinds: Vec<(Kind, u32)> = [(whole(1, 0), 960)].into_iter().chain(sizes).collect();
+    let forecast = Forecast::new(&expected(&kinds), &two_models());
+    assert_eq!(forecast.parts.len(), 2, "one kind stands for all forty");
+    assert!((forecast.parts[1] - 0.04).abs() < 1e-9, "{:?}", forecast.parts);
+}
+
 #[test]
 fn rare_multi_gpu_requests_are_kept() {
     let forecast = forecast(&[(kind(1, 10, 10, 0), 980), (whole(8, 0), 10), (kind(1, 70, 70, 0), 10)]);
