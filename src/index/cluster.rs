@@ -228,13 +228,10 @@ impl Index {
     /// Nodes that carry other soft taints than they are to have, with the number that they are to have. Nodes that somebody
     /// else's taints keep such pods off are to have none; without `enabled`, no node is.
     pub fn soft_taints_due(&self, enabled: bool) -> Vec<(String, u32)> {
-        let state = unpoisoned(self.state.lock());
-        let nodes = state.tainted_nodes().map(|(name, carried, is_tainted)| (name.to_owned(), carried, is_tainted));
-        let nodes: Vec<(String, [bool; 2], bool)> = nodes.collect();
-        drop(state);
-        let due = |(name, carried, is_tainted): (String, [bool; 2], bool)| {
-            let wanted = if enabled && !is_tainted { self.soft_taints(&name).unwrap_or(0) } else { 0 };
-            (carried != [wanted > 0, wanted > 1]).then_some((name, wanted))
+        let nodes = unpoisoned(self.state.lock()).node_objects().clone();
+        let due = |(name, node): (String, NodeObject)| {
+            let wanted = if enabled && !node.is_tainted { self.soft_taints(&name).unwrap_or(0) } else { 0 };
+            (node.soft_taints != [wanted > 0, wanted > 1]).then_some((name, wanted))
         };
         nodes.into_iter().filter_map(due).collect()
     }

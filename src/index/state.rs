@@ -174,9 +174,9 @@ impl ClusterState {
         readable.filter_map(|(name, report)| Some((Arc::clone(name), self.without_plugin(name, report)?)))
     }
 
-    /// Nodes with the soft taints that they carry, and whether others' taints keep off pods.
-    pub(crate) fn tainted_nodes(&self) -> impl Iterator<Item = (&str, [bool; 2], bool)> {
-        self.node_objects.iter().map(|(name, object)| (&**name, object.soft_taints, object.is_tainted))
+    /// Node objects by name.
+    pub(crate) fn node_objects(&self) -> &HashMap<String, NodeObject> {
+        &self.node_objects
     }
 
     /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.

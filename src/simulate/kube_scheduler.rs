@@ -84,8 +84,10 @@ impl KubeScheduler {
     /// The first feasible nodes from where the last search ended, as many as are enough.
     fn feasible(&mut self, cluster: &Cluster, kind: &Kind) -> Vec<usize> {
         let hosts = cluster.hosts();
-        let knows_cards = self.extender.is_none();
-        let fits = |at: &usize| is_feasible(&hosts[*at], kind) && (!knows_cards || hosts[*at].fits(kind));
+        let fits = |at: &usize| match self.extender {
+            Some(_) => is_feasible(&hosts[*at], kind),
+            None => hosts[*at].fits(kind),
+        };
         let mut looked_at = 0;
         let from_next = (0..hosts.len()).map(|at| (at + self.next_start) % hosts.len());
         let feasible = from_next.inspect(|_| looked_at += 1).filter(fits).take(enough_nodes(hosts.len())).collect();

@@ -59,9 +59,8 @@ struct NodeState {
 /// Sums over all nodes.
 #[derive(Debug, Default)]
 struct Sums {
-    free: u64,
     /// By hardware.
-    free_by_hardware: Vec<u64>,
+    free: Vec<u64>,
     capacity: u64,
     multi_gpu_slots: [u32; MOST_SEVERAL],
 }
@@ -229,7 +228,7 @@ impl FragmentationScorer {
             let expected = Arc::clone(&self.expected);
             let (forecast, hardware) = (Forecast::new(&expected, view.hardware()), view.hardware().len());
             let scores = self.emptied_scores();
-            let sums = Sums { free_by_hardware: vec![0; hardware], ..Sums::default() };
+            let sums = Sums { free: vec![0; hardware], ..Sums::default() };
             *self = Self { expected, forecast, hardware, sums, changes: WEIGHTS_FOR, scores, ..Self::default() };
         }
         if self.nodes.len() < view.places() {
@@ -246,9 +245,9 @@ impl FragmentationScorer {
         }
         self.version = self.version.max(view.version());
         if self.changes >= WEIGHTS_FOR {
-            let Sums { free, free_by_hardware, capacity, multi_gpu_slots } = &self.sums;
-            self.slot_weights = self.forecast.slot_weights(*free, *capacity, multi_gpu_slots);
-            self.prices = self.forecast.prices(free_by_hardware, *capacity);
+            let Sums { free, capacity, multi_gpu_slots } = &self.sums;
+            self.slot_weights = self.forecast.slot_weights(free.iter().sum(), *capacity, multi_gpu_slots);
+            self.prices = self.forecast.prices(free, *capacity);
             self.changes = 0;
         }
     }
@@ -402,19 +401,14 @@ impl NodeState {
         let is_busy = node.cards.iter().any(|card| card.busy > 0);
         Self { revision: node.revision, outlook: forecast.node_outlook(node.remains()), capacity, is_busy }
     }
-
-    fn free(&self) -> u64 {
-        self.outlook.size().into()
-    }
 }
 
 // === impl Sums ===
 
 impl Sums {
     fn add(&mut self, node: &NodeState) {
-        self.free += node.free();
         for (hardware, free) in node.outlook.free_by_hardware() {
-            self.free_by_hardware[usize::from(hardware)] += u64::from(free);
+            self.free[usize::from(hardware)] += u64::from(free);
         }
         self.capacity += node.capacity;
         self.multi_gpu_slots
@@ -424,9 +418,8 @@ impl Sums {
     }
 
     fn subtract(&mut self, node: &NodeState) {
-        self.free -= node.free();
         for (hardware, free) in node.outlook.free_by_hardware() {
-            self.free_by_hardware[usize::from(hardware)] -= u64::from(free);
+            self.free[usize::from(hardware)] -= u64::from(free);
         }
         self.capacity -= node.capacity;
         self.multi_gpu_slots

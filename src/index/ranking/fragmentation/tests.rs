@@ -183,7 +183,7 @@ proptest! {
         let sums = |index: &Index| {
             let mut scorer = unpoisoned(index.scorer.lock());
             // Hardware of nodes that are gone stays known.
-            scorer.sums.free_by_hardware.retain(|free| *free > 0);
+            scorer.sums.free.retain(|free| *free > 0);
             format!("{:?}", scorer.sums)
         };
         prop_assert_eq!(sums(&index), sums(&anew));

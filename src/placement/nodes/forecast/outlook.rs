@@ -150,11 +150,6 @@ impl Forecast {
 // === impl NodeOutlook ===
 
 impl NodeOutlook {
-    /// Free capacity of all cards, in thousandths of one.
-    pub fn size(&self) -> u32 {
-        self.size
-    }
-
     /// Free capacity of each card, in thousandths of one, with the number of its hardware.
     pub fn free_by_hardware(&self) -> impl Iterator<Item = (u16, u32)> {
         self.free_capacity.cards.iter().map(|left| (left.hardware, left.size))
