@@ -23,7 +23,7 @@ pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
 }
 
 /// Whether cards of this model will do; none named: all will.
-pub(crate) fn is_allowed(model: &str, models: &[String], avoid_models: &[String]) -> bool {
+pub fn is_allowed(model: &str, models: &[String], avoid_models: &[String]) -> bool {
     let named = |models: &[String]| models.iter().any(|pattern| names(pattern, model));
     (models.is_empty() || named(models)) && !named(avoid_models)
 }

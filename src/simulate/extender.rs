@@ -177,7 +177,9 @@ fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
     let mut limits = BTreeMap::from([(names.count.to_string(), request.cards.to_string())]);
     if let (false, MemoryAmount::Percent(percent)) = (request.is_exclusive(), request.memory) {
         limits.insert(names.memory_percentage.to_string(), percent.to_string());
-        limits.insert(names.cores.to_string(), request.cores.units().to_string());
+        if request.cores.units() > 0 {
+            limits.insert(names.cores.to_string(), request.cores.units().to_string());
+        }
     }
     let wanted = named(kind.models, models);
     let wishes = (!wanted.is_empty()).then(|| (CARD_MODEL.to_owned(), wanted.join(",")));
@@ -214,7 +216,8 @@ fn expected_requests(target: &Target, models: &[String]) -> ExpectedRequests {
         },
         weight: (weight / all * WEIGHTS).round() as u32,
     };
-    ExpectedRequests { requests: with_cards.map(expected).collect() }
+    let counted: f64 = with_cards.clone().map(|(_, weight)| weight).sum();
+    ExpectedRequests { requests: with_cards.map(expected).collect(), counted: counted as u32 }
 }
 
 /// Models as pods name those that will do; none if all will.

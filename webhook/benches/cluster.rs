@@ -141,7 +141,7 @@ fn mix(kinds: u32) -> ExpectedRequests {
         },
         weight: 1 + number % 5,
     };
-    ExpectedRequests { requests: (0..kinds).map(kind).collect() }
+    ExpectedRequests { requests: (0..kinds).map(kind).collect(), counted: 1000 }
 }
 
 fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {

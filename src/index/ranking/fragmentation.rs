@@ -110,7 +110,7 @@ const OF_BUSY: f64 = 10.0;
 /// Cost of a thousandth of a card that requests will need which name its model, at the highest price.
 const OF_MODELS: f64 = 1.0;
 /// Costs closer than this are equal: finer differences only open new nodes early.
-const BUCKET: f64 = 40.0;
+const BUCKET: f64 = 20.0;
 /// Most nodes that the second round scores for one query.
 const FINALISTS: usize = 8;
 /// Nodes that are scored in advance as in the second round: a scheduler asks about some of all nodes, and the best of some are

@@ -63,7 +63,7 @@ impl RequestDistribution {
         let mut requests: Vec<Expected> = self.counts.weights().map(expected).collect();
         // Equal histories make equal distributions, however they are stored.
         requests.sort_by_cached_key(|request| (std::cmp::Reverse(request.weight), format!("{:?}", request.kind)));
-        Some(ExpectedRequests { requests })
+        Some(ExpectedRequests { requests, counted: rounded(all) })
     }
 }
 
@@ -73,7 +73,11 @@ impl Default for RequestDistribution {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a million")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of a million, or requests of which half count after 4 000 more"
+)]
 fn rounded(weight: f64) -> u32 {
     weight.round() as u32
 }

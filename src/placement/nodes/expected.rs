@@ -8,6 +8,8 @@ use serde::Serialize;
 pub struct ExpectedRequests {
     /// Order doesn't matter, and each kind comes once.
     pub requests: Vec<Expected>,
+    /// Requests that were counted. If they are few, others may come that haven't been seen.
+    pub counted: u32,
 }
 
 /// A kind of request, and how often it comes.

@@ -127,6 +127,9 @@ const STREAM: usize = 150;
 const NEARLY: f64 = 0.3;
 /// Part of the cluster that becomes free while pods wait, in addition to what is free now.
 const TURNOVER: f64 = 0.02;
+/// Requests for each model that are assumed beside those that were counted: that nobody has named it yet says little while few
+/// have come.
+const ASSUMED: f64 = 10.0;
 /// Part of a node's free CPU that expected pods must need for it to be kept for them.
 const NEEDED: f64 = 0.75;
 /// Steps in which weights move.
@@ -163,7 +166,7 @@ impl Forecast {
             streams: streams(&parts),
             parts,
             several,
-            choices: choices(&requests, hardware, all_demand),
+            choices: choices(&requests, hardware, all_demand, expected.counted),
             by_cpu: Steps::new(kinds.iter().map(|kind| Some(kind.cpu_milli))),
             hardware: hardware.iter().map(|hardware| Suited::to(&kinds, hardware)).collect(),
             classes: kinds.iter().map(|kind| Class { cards: kind.request.cards, cpu_milli: kind.cpu_milli }).collect(),
@@ -400,15 +403,24 @@ fn common<'e>(requests: &[&'e Expected]) -> (Vec<&'e Expected>, Vec<f64>) {
     (common, weights)
 }
 
-/// Choices of models, with the part of all requested cards for which they come.
-fn choices(requests: &[&Expected], hardware: &[Hardware], all_demand: f64) -> Vec<Choice> {
-    let mut choices: Vec<Choice> = Vec::new();
+/// Choices of models, with the part of all requested cards for which they come: so many requests were counted, and some that
+/// name one model are assumed.
+fn choices(requests: &[&Expected], hardware: &[Hardware], all_demand: f64, counted: u32) -> Vec<Choice> {
+    let mut models: Vec<&str> = hardware.iter().map(|hardware| &*hardware.model).collect();
+    models.sort_unstable();
+    models.dedup();
+    let models = if requests.is_empty() || models.len() < 2 { Vec::new() } else { models };
+    let all = f64::from(counted) + ASSUMED * milli(models.len() as u64);
+    let of_model = |model: &&str| hardware.iter().map(|hardware| *hardware.model == **model).collect();
+    let mut choices: Vec<Choice> =
+        models.iter().map(|model| Choice { contains: of_model(model), demand: ASSUMED / all }).collect();
     for request in requests {
         let contains: Vec<bool> = hardware.iter().map(|hardware| Need::of(&request.kind, hardware).is_some()).collect();
         if contains.iter().all(|is_in| *is_in) {
             continue;
         }
-        let demand = demand(&request.kind) * f64::from(request.weight) / all_demand;
+        let part = demand(&request.kind) * f64::from(request.weight) / all_demand;
+        let demand = part * f64::from(counted) / all.max(1.0);
         match choices.iter_mut().find(|known| known.contains == contains) {
             Some(known) => known.demand += demand,
             None => choices.push(Choice { contains, demand }),

@@ -58,7 +58,7 @@ fn mix() -> impl Strategy<Value = ExpectedRequests> {
             Kind { request, profile: None, instances: false, models: Vec::new(), avoid_models: Vec::new(), cpu_milli };
         Expected { kind, weight }
     });
-    prop::collection::vec(request, 1..6).prop_map(|requests| ExpectedRequests { requests })
+    prop::collection::vec(request, 1..6).prop_map(|requests| ExpectedRequests { requests, counted: 1000 })
 }
 
 fn index(mix: &ExpectedRequests) -> Index {
@@ -200,7 +200,7 @@ fn pods_go_where_least_usable_capacity_is_lost() {
         avoid_models: Vec::new(),
         cpu_milli: 8000,
     };
-    let index = index(&ExpectedRequests { requests: vec![Expected { kind: large, weight: 1 }] });
+    let index = index(&ExpectedRequests { requests: vec![Expected { kind: large, weight: 1 }], counted: 1000 });
     for (name, cpu) in [("n0", 8000), ("n1", 7000), ("n2", 64_000)] {
         index.apply_node(name, NodeObject { allocatable_cpu: Some(cpu), ..NodeObject::default() });
         index.apply_gpu_node(name, &node(name, 1));
@@ -218,7 +218,7 @@ fn pods_go_where_least_usable_capacity_is_lost() {
 
 #[test]
 fn busy_gpu_costs_as_much_as_lost_capacity() {
-    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
+    let index = index(&ExpectedRequests { requests: vec![expected(20)], counted: 1000 });
     let names = ["n0", "n1", "n2"];
     let report = |name: &str, utilization| {
         let mut report = node(name, 1);
@@ -235,7 +235,7 @@ fn busy_gpu_costs_as_much_as_lost_capacity() {
 
 #[test]
 fn busy_gpu_that_the_pod_would_not_take_costs_nothing() {
-    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
+    let index = index(&ExpectedRequests { requests: vec![expected(20)], counted: 1000 });
     for (name, loads) in [("n0", [100, 100]), ("n1", [100, 0])] {
         let mut report = node(name, 2);
         status(&mut report).cards.iter_mut().zip(loads).for_each(|(card, load)| card.utilization = Some(load));
@@ -248,7 +248,7 @@ fn busy_gpu_that_the_pod_would_not_take_costs_nothing() {
 
 #[test]
 fn node_with_own_reservation_is_scored_without_it() {
-    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
+    let index = index(&ExpectedRequests { requests: vec![expected(20)], counted: 1000 });
     for name in ["n0", "n1"] {
         index.apply_node(name, NodeObject { allocatable_cpu: Some(8000), ..NodeObject::default() });
         index.apply_gpu_node(name, &node(name, 1));
@@ -264,7 +264,7 @@ fn node_with_own_reservation_is_scored_without_it() {
 fn query_scores_a_limited_number_of_new_nodes() {
     /// Every other node is scored by the first query, all by the second.
     const LAST: usize = MOST_NEW_AT_FIRST + 1;
-    let index = index(&ExpectedRequests { requests: vec![expected(20)] });
+    let index = index(&ExpectedRequests { requests: vec![expected(20)], counted: 1000 });
     let names: Vec<String> = (0..=LAST).map(|number| format!("n{number}")).collect();
     let full = |name: &str| {
         let mut report = node(name, 1);

@@ -22,6 +22,7 @@ fn whole(cards: u32, cpu_milli: u32) -> Kind {
 fn expected(kinds: &[(Kind, u32)]) -> ExpectedRequests {
     ExpectedRequests {
         requests: kinds.iter().map(|(kind, weight)| Expected { kind: kind.clone(), weight: *weight }).collect(),
+        counted: 1000,
     }
 }
 
@@ -172,8 +173,19 @@ fn model_that_requests_will_need_has_a_price() {
     let [_, l4] = prices(500, 57)[..] else { panic!("two kinds of hardware") };
     assert!(l4 > 0.2 && l4 < 0.8, "57: {l4}");
     let unnamed = Forecast::new(&expected(&[(whole(1, 0), 1)]), &two_models());
-    assert_eq!(unnamed.prices(&[0, 0], 1_000_000), [0.0, 0.0]);
+    assert_eq!(unnamed.prices(&[500_000, 300_000], 1_000_000), [0.0, 0.0]);
+    assert_eq!(Forecast::new(&ExpectedRequests::default(), &two_models()).prices(&[0, 0], 1_000_000), [0.0, 0.0]);
     assert_eq!(Forecast::default().prices(&[], 0), [0.0; 0]);
+}
+
+#[test]
+fn scarce_model_has_a_price_while_few_requests_have_been_counted() {
+    let l4 = |counted| {
+        let expected = ExpectedRequests { counted, ..expected(&[(whole(1, 0), 1)]) };
+        Forecast::new(&expected, &two_models()).prices(&[500_000, 5000], 1_000_000)[1]
+    };
+    // Ten requests for L4 are assumed beside those that were counted, and ten for A100: of 525 GPUs 131, 5, 0.5.
+    assert_eq!([20, 1000, 10_000].map(|counted| l4(counted).to_bits()), [1.0, 0.6, 0.0].map(f64::to_bits));
 }
 
 #[test]
