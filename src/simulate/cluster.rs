@@ -3,7 +3,7 @@
 use rand::seq::SliceRandom as _;
 
 use crate::Rng;
-use crate::workload::{Kind, Part, Workload};
+use crate::workload::{Kind, Machine, Part, Taints, Workload};
 
 /// A set of a host's cards, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Host {
     pub machine: usize,
     /// Model of its cards, by number.
     pub model: usize,
+    /// Taints that keep off pods which don't tolerate them.
+    pub taints: Taints,
     /// Free thousandths of a CPU core.
     pub cpu: u32,
     /// Free host memory in MiB.
@@ -68,9 +70,14 @@ impl FromIterator<usize> for Cards {
 // === impl Host ===
 
 impl Host {
-    /// Whether CPU, host memory and the model of the cards suit a pod.
+    /// Whether taints, CPU, host memory and the model of the cards suit a pod.
     pub fn suits_beside_cards(&self, kind: &Kind) -> bool {
-        self.cpu >= kind.cpu && self.memory >= kind.memory && (kind.cards == 0 || kind.models.contain(self.model))
+        self.has_room_beside_cards(kind) && (kind.cards == 0 || kind.models.contain(self.model))
+    }
+
+    /// Whether taints, CPU and host memory suit a pod.
+    pub fn has_room_beside_cards(&self, kind: &Kind) -> bool {
+        self.cpu >= kind.cpu && self.memory >= kind.memory && kind.tolerates.include(self.taints)
     }
 
     /// Whether a pod fits.
@@ -141,7 +148,8 @@ impl Cluster {
         let host = |machine: usize| {
             let spec = &workload.machines[machine];
             let cards = vec![Part::WHOLE; spec.cards as usize];
-            Host { machine, model: spec.model, cpu: spec.cpu, memory: spec.memory, cards, revision: 1 }
+            let Machine { cpu, memory, model, taints, .. } = *spec;
+            Host { machine, model, taints, cpu, memory, cards, revision: 1 }
         };
         Self { hosts: order.into_iter().map(host).collect(), capacity: workload.capacity(), allocated: 0.0 }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cluster::Host;
 use crate::trace::{TraceNode, TracePod};
-use crate::workload::{Kind, Models, Part, Workload};
+use crate::workload::{Kind, Models, Part, Taints, Workload};
 
 /// As much of compute as of memory.
 pub(crate) fn even(milli: u32) -> Part {
@@ -16,6 +16,7 @@ pub(crate) fn host(cards: &[u32]) -> Host {
     Host {
         machine: 0,
         model: 0,
+        taints: Taints::default(),
         cpu: 64_000,
         memory: 262_144,
         cards: cards.iter().copied().map(even).collect(),
@@ -25,7 +26,7 @@ pub(crate) fn host(cards: &[u32]) -> Host {
 
 /// A pod of so many thousandths of a CPU core, cards, and thousandths of each.
 pub(crate) fn kind(cpu: u32, cards: u32, milli: u32) -> Kind {
-    Kind { cpu, memory: 1024, cards, part: even(milli), models: Models::ANY }
+    Kind { cpu, memory: 1024, cards, part: even(milli), models: Models::ANY, tolerates: Taints::default() }
 }
 
 /// A workload of equal machines with so many cards, and one pod of each kind.

@@ -2,11 +2,14 @@
 //! Divvy's extender about those that are left if the pod requests GPUs, adds its own scores, and takes the best, ties
 //! at random.
 //!
-//! What it knows of cards are the amounts that the daemon publishes on a Node: sums, without the models. Sources:
-//! `pkg/scheduler/schedule_one.go` (`numFeasibleNodesToFind`, `nextStartNodeIndex`, `prioritizeNodes`) and the plugins
-//! in `pkg/scheduler/framework/plugins`; weights from `apis/config/v1/default_plugins.go`. The other default plugins
-//! score lone pods alike on all nodes. It batches equal pods that come at once (KEP-5598), which changes nothing in
-//! what it would choose but the sample.
+//! What it knows of cards are the amounts that the daemon publishes on a Node: sums for shares, without the models, and
+//! nothing that would tell how many whole cards are free. Sources: `pkg/scheduler/schedule_one.go`
+//! (`numFeasibleNodesToFind`, `nextStartNodeIndex`, `prioritizeNodes`) and the plugins in
+//! `pkg/scheduler/framework/plugins`; weights from `apis/config/v1/default_plugins.go`. The other default plugins score
+//! lone pods alike on all nodes. It batches equal pods that come at once (KEP-5598), which changes nothing in what it
+//! would choose but the sample. Sixteen goroutines look for feasible nodes, each in a few nodes at a time, so that those
+//! that are found first aren't quite the first. Ties are broken by a random number only between nodes that an extender has
+//! scored (`Randomizer`), else by the order in which the nodes were found, which is as good as random.
 
 mod scores;
 mod soft_taints;
@@ -32,6 +35,8 @@ pub struct KubeScheduler {
     /// Most nodes that the extender names.
     shortlist: usize,
     soft_taints: Option<SoftTaints>,
+    /// Feasible nodes that are enough.
+    enough: usize,
     /// `nextStartNodeIndex`.
     next_start: usize,
 }
@@ -55,15 +60,13 @@ fn enough_nodes(nodes: usize) -> usize {
     (nodes * percent / 100).max(LEAST_FEASIBLE)
 }
 
-/// Whether a pod fits by the node's CPU and memory and by the sums of its cards.
+/// Whether a pod fits by the node's CPU and memory and by the amounts of its cards. Whole cards are requested by their number
+/// alone, of which the Node offers 32 for each card, whoever holds it: as good as always enough.
 fn is_feasible(host: &Host, kind: &Kind) -> bool {
     let free = |of: fn(&Part) -> u32| host.cards.iter().map(of).sum::<u32>();
-    let sums = || {
-        free(|part| part.cores) >= kind.cards * kind.part.cores
-            && free(|part| part.memory) >= kind.cards * kind.part.memory
-            && !host.cards.is_empty()
-    };
-    host.cpu >= kind.cpu && host.memory >= kind.memory && (kind.cards == 0 || sums())
+    let sums = || free(|part| part.cores) >= kind.part.cores && free(|part| part.memory) >= kind.part.memory;
+    let amounts = || !host.cards.is_empty() && (!kind.is_share() || sums());
+    host.has_room_beside_cards(kind) && (kind.cards == 0 || amounts())
 }
 
 // === impl KubeScheduler ===
@@ -77,8 +80,14 @@ impl KubeScheduler {
         shortlist: usize,
         soft_taints: Option<SoftTaints>,
     ) -> Self {
-        let in_tree = InTree::new(workload);
-        Self { workload: Arc::clone(workload), in_tree, extender, shortlist, soft_taints, next_start: 0 }
+        let (in_tree, enough) = (InTree::new(workload), enough_nodes(workload.machines.len()));
+        Self { workload: Arc::clone(workload), in_tree, extender, shortlist, soft_taints, enough, next_start: 0 }
+    }
+
+    /// It looks at all nodes, as with `percentageOfNodesToScore: 100`.
+    #[must_use]
+    pub fn of_all_nodes(self) -> Self {
+        Self { enough: self.workload.machines.len(), ..self }
     }
 
     /// The first feasible nodes from where the last search ended, as many as are enough.
@@ -90,13 +99,21 @@ impl KubeScheduler {
         };
         let mut looked_at = 0;
         let from_next = (0..hosts.len()).map(|at| (at + self.next_start) % hosts.len());
-        let feasible = from_next.inspect(|_| looked_at += 1).filter(fits).take(enough_nodes(hosts.len())).collect();
+        let feasible = from_next.inspect(|_| looked_at += 1).filter(fits).take(self.enough).collect();
         self.next_start = (self.next_start + looked_at) % hosts.len();
         feasible
     }
 
-    /// Nodes that are left, with the extender's scores.
+    /// Nodes that are left, with the extender's scores. A pod for which the extender leaves none is tried again at the next
+    /// event of any sort (`findNodesThatFitPod`: `ExtenderName`), with the nodes that follow: here at once, until all nodes
+    /// have been looked at.
     fn filtered(&mut self, cluster: &Cluster, pod: Arrival) -> Vec<(usize, i64)> {
+        let nodes = cluster.hosts().len();
+        let mut tries = (0..nodes.div_ceil(self.enough.max(1))).map(|_| self.filtered_once(cluster, pod));
+        tries.find(|left| !left.is_empty()).unwrap_or_default()
+    }
+
+    fn filtered_once(&mut self, cluster: &Cluster, pod: Arrival) -> Vec<(usize, i64)> {
         let kind = self.workload.kinds[pod.kind];
         let feasible = self.feasible(cluster, &kind);
         match self.extender.as_ref().filter(|_| kind.cards > 0) {

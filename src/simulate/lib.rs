@@ -23,9 +23,11 @@ pub mod fill;
 #[cfg(test)]
 mod fixture;
 pub mod kube_scheduler;
+pub mod learning;
 pub mod policy;
 pub mod report;
 pub mod run;
+pub mod setup;
 pub mod study;
 pub mod target;
 pub mod trace;

@@ -2,9 +2,9 @@
 //! 2023).
 
 use crate::cluster::Host;
-use crate::workload::{Kind, Workload};
+use crate::workload::{Kind, Taints, Workload};
 
-/// Kinds of pods that are expected, each with its part of all; together 1. Host memory doesn't count: it is 0 in all.
+/// Kinds of pods that are expected, each with its part of all; together 1. Host memory and tolerations don't count: they are nothing in all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
     /// Those that cover most pods, the most frequent first.
@@ -32,7 +32,7 @@ impl Target {
     pub fn weighted(kinds: &[Kind], weights: &[f64]) -> Self {
         let mut requests: Vec<(Kind, f64)> = Vec::new();
         for (kind, weight) in kinds.iter().zip(weights).filter(|(_, weight)| **weight > 0.0) {
-            let request = Kind { memory: 0, ..*kind };
+            let request = Kind { memory: 0, tolerates: Taints::default(), ..*kind };
             match requests.iter_mut().find(|(known, _)| *known == request) {
                 Some((_, sum)) => *sum += weight,
                 None => requests.push((request, *weight)),
@@ -81,14 +81,15 @@ fn useless(host: &Host, free: u32, request: &Kind) -> u32 {
 mod tests {
     use super::*;
     use crate::fixture::even;
-    use crate::workload::{Models, Part};
+    use crate::workload::{Models, Part, Taints};
 
     fn kind(cpu: u32, cards: u32, milli: u32, models: Models) -> Kind {
-        Kind { cpu, memory: 1, cards, part: even(milli), models }
+        Kind { cpu, memory: 1, cards, part: even(milli), models, tolerates: Taints::default() }
     }
 
     fn host(cpu: u32) -> Host {
-        Host { machine: 0, model: 1, cpu, memory: 1, cards: vec![even(1000), even(300)], revision: 1 }
+        let cards = vec![even(1000), even(300)];
+        Host { machine: 0, model: 1, taints: Taints::default(), cpu, memory: 1, cards, revision: 1 }
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Kind {
     pub part: Part,
     /// Models that will do.
     pub models: Models,
+    /// Taints that don't keep it off.
+    pub tolerates: Taints,
 }
 
 /// Part of one card, or what is free of it, in thousandths.
@@ -43,6 +45,10 @@ pub struct Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Models(u64);
 
+/// A set of taints of effect `NoSchedule` or `NoExecute`, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Taints(u64);
+
 /// A node with nobody on it.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -54,6 +60,8 @@ pub struct Machine {
     pub cards: u32,
     /// Model of its cards, by number.
     pub model: usize,
+    /// Taints that keep off pods which don't tolerate them.
+    pub taints: Taints,
 }
 
 /// Machines, and pods that may come.
@@ -101,6 +109,38 @@ impl Models {
 impl FromIterator<usize> for Models {
     fn from_iter<I: IntoIterator<Item = usize>>(models: I) -> Self {
         Self(models.into_iter().fold(0, |set, model| set | 1 << model))
+    }
+}
+
+// === impl Taints ===
+
+impl Taints {
+    /// Most taints that are told apart.
+    pub const MOST: usize = u64::BITS as usize;
+
+    /// Whether all of the others are among these.
+    pub fn include(self, others: Self) -> bool {
+        others.0 & !self.0 == 0
+    }
+}
+
+impl FromIterator<usize> for Taints {
+    /// Of their numbers, below [`MOST`](Self::MOST).
+    fn from_iter<I: IntoIterator<Item = usize>>(taints: I) -> Self {
+        Self(taints.into_iter().fold(0, |set, taint| set | 1 << taint))
+    }
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// Whether a pod fits while nobody is there.
+    pub fn fits(&self, kind: &Kind) -> bool {
+        self.cpu >= kind.cpu
+            && self.memory >= kind.memory
+            && self.cards >= kind.cards
+            && (kind.cards == 0 || kind.models.contain(self.model))
+            && kind.tolerates.include(self.taints)
     }
 }
 
@@ -161,17 +201,27 @@ impl Workload {
     /// Workload of these rows.
     pub fn new(nodes: &[TraceNode], pods: &[TracePod]) -> Result<Self, WorkloadError> {
         let models: BTreeSet<&str> = nodes.iter().filter(|node| node.cards > 0).map(|node| &*node.model).collect();
-        if models.len() > 64 {
-            return Err(WorkloadError::Models(models.len()));
-        }
         let models: Vec<String> = models.into_iter().map(str::to_owned).collect();
         let machine = |node: &TraceNode| {
             let TraceNode { cpu, memory, cards, model, .. } = node;
             let model = number(&models, model).unwrap_or_default();
-            Machine { cpu: *cpu, memory: *memory, cards: *cards, model }
+            Machine { cpu: *cpu, memory: *memory, cards: *cards, model, taints: Taints::default() }
         };
         let machines: Vec<Machine> = nodes.iter().map(machine).collect();
-        let (kinds, pods) = kinds(pods, &models);
+        let pods: Vec<Kind> = pods.iter().map(|pod| kind(pod, &models)).collect();
+        Self::of(machines, models, pods)
+    }
+
+    /// Workload of these machines, with models of these names, and of these pods.
+    pub fn of(
+        machines: Vec<Machine>,
+        models: Vec<String>,
+        pods: impl IntoIterator<Item = Kind>,
+    ) -> Result<Self, WorkloadError> {
+        if models.len() > 64 {
+            return Err(WorkloadError::Models(models.len()));
+        }
+        let (kinds, pods) = numbered(pods);
         let workload = Self { machines, models, kinds, pods };
         match (workload.capacity(), workload.mean_demand()) {
             (0, _) => Err(WorkloadError::NoCards),
@@ -196,22 +246,23 @@ fn number(models: &[String], name: &str) -> Option<usize> {
     models.iter().position(|model| model == name)
 }
 
+fn kind(pod: &TracePod, models: &[String]) -> Kind {
+    let any = pod.models.is_empty().then_some(Models::ANY);
+    let wanted = any.unwrap_or_else(|| pod.models.iter().filter_map(|model| number(models, model)).collect());
+    let TracePod { cpu, memory, cards, milli, card_memory, .. } = *pod;
+    let part = Part { cores: milli, memory: card_memory.unwrap_or(milli) };
+    Kind { cpu, memory, cards, part, models: wanted, tolerates: Taints::default() }
+}
+
 /// The kinds of these pods, and each pod by the number of its kind.
-fn kinds(pods: &[TracePod], models: &[String]) -> (Vec<Kind>, Vec<usize>) {
+fn numbered(pods: impl IntoIterator<Item = Kind>) -> (Vec<Kind>, Vec<usize>) {
     let (mut kinds, mut known) = (Vec::new(), HashMap::new());
-    let kind = |pod: &TracePod| {
-        let any = pod.models.is_empty().then_some(Models::ANY);
-        let wanted = any.unwrap_or_else(|| pod.models.iter().filter_map(|model| number(models, model)).collect());
-        let TracePod { cpu, memory, cards, milli, card_memory, .. } = *pod;
-        let part = Part { cores: milli, memory: card_memory.unwrap_or(milli) };
-        Kind { cpu, memory, cards, part, models: wanted }
-    };
     let number = |kind: Kind| {
         *known.entry(kind).or_insert_with(|| {
             kinds.push(kind);
             kinds.len() - 1
         })
     };
-    let pods = pods.iter().map(kind).map(number).collect();
+    let pods = pods.into_iter().map(number).collect();
     (kinds, pods)
 }

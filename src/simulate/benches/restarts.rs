@@ -3,22 +3,18 @@
 //!
 //! `cargo bench -p divvy-simulate --bench restarts`; takes the traces in shared/traces.
 
-#[path = "packing/learning.rs"]
-mod learning;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
 use divvy_simulate::churn::Unplaced;
+use divvy_simulate::learning::Learning;
 use divvy_simulate::policy::{Name, Product, Scheduler, Ties};
 use divvy_simulate::report::PolicyReport;
 use divvy_simulate::study::{self, Settings};
 use divvy_simulate::target::Target;
 use divvy_simulate::workload::Workload;
-
-use learning::Learning;
 
 const FIRST_SEED: u64 = 7001;
 const RUNS: usize = 10;

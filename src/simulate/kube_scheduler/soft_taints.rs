@@ -1,4 +1,4 @@
-//! Soft taints as the webhook writes them: some time after a node has changed, and not too often.
+//! Soft taints as the webhook writes them: in rounds, and not too often.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,7 @@ use crate::extender::Extender;
 /// Taints of effect `PreferNoSchedule` on each node, which pods without GPUs don't tolerate.
 #[derive(Clone, Debug, Default)]
 pub struct SoftTaints {
-    /// Pods that come between two writes of a node at least.
-    pause: u64,
+    pods_per_second: u64,
     /// Pods that have come.
     clock: u64,
     /// By host.
@@ -25,16 +24,24 @@ struct Node {
     revision: u32,
     wanted: u32,
     written: u32,
-    /// Time from which it may be written again.
+    /// Time after which it may be written again.
     due: u64,
 }
+
+/// Seconds between rounds (`webhook/soft_taints.rs`: `PERIOD`).
+const PERIOD: u64 = 5;
+/// Seconds from a write of a node within which no round writes it. A write ends a little after its round began, so that the
+/// round just then doesn't either.
+const PAUSE: u64 = 30;
+/// Most nodes written in one round.
+const MOST: usize = 50;
 
 // === impl SoftTaints ===
 
 impl SoftTaints {
-    /// None yet, to be written no sooner than when so many pods have come since the last time.
-    pub fn every(pause: u64) -> Self {
-        Self { pause, ..Self::default() }
+    /// None yet, to be written while so many pods come in a second.
+    pub fn at(pods_per_second: u32) -> Self {
+        Self { pods_per_second: pods_per_second.into(), ..Self::default() }
     }
 
     /// Adds up its writes in `writes`, as others may.
@@ -56,13 +63,18 @@ impl SoftTaints {
     /// Writes what is due, after a pod has come.
     pub(super) fn write(&mut self, cluster: &Cluster, extender: &Extender) {
         self.clock += 1;
+        if !self.clock.is_multiple_of(PERIOD * self.pods_per_second) {
+            return;
+        }
         self.nodes.resize(cluster.hosts().len(), Node::default());
+        let mut written = 0;
         for (at, (node, host)) in self.nodes.iter_mut().zip(cluster.hosts()).enumerate() {
             if node.revision != host.revision {
                 (node.revision, node.wanted) = (host.revision, extender.soft_taints(at));
             }
-            if node.wanted != node.written && node.due <= self.clock {
-                (node.written, node.due) = (node.wanted, self.clock + self.pause);
+            if node.wanted != node.written && node.due < self.clock && written < MOST {
+                (node.written, node.due) = (node.wanted, self.clock + PAUSE * self.pods_per_second);
+                written += 1;
                 self.writes.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -54,12 +54,13 @@ fn search_continues_after_the_nodes_of_the_last_one() {
 
 #[test]
 fn infeasible_nodes_are_passed_over() {
-    let workload = workload(200, 2, &[(64_000, 1, 250), (1000, 1, 500), (1000, 1, 1000), (1000, 2, 1000)]);
-    let [all_cpu, half, whole, both] = [0, 1, 2, 3].map(|kind| workload.kinds[kind]);
+    let workload =
+        workload(200, 2, &[(64_000, 1, 250), (1000, 1, 500), (1000, 1, 1000), (1000, 2, 1000), (1000, 1, 900)]);
+    let [all_cpu, half, whole, both, most] = [0, 1, 2, 3, 4].map(|kind| workload.kinds[kind]);
     let mut cluster = Cluster::in_order(&workload, 0..200);
     cluster.place(&all_cpu, Place { host: 0, cards: Cards::one(0) });
-    for card in [0, 1] {
-        cluster.place(&half, Place { host: 2, cards: Cards::one(card) });
+    for (host, card) in [(2, 0), (2, 1), (3, 0), (3, 0), (3, 1)] {
+        cluster.place(&half, Place { host, cards: Cards::one(card) });
     }
     // 100 of 200 are enough.
     let search = |kind: &Kind, extender| {
@@ -68,10 +69,34 @@ fn infeasible_nodes_are_passed_over() {
         (found[..2].to_vec(), found.len(), scheduler.next_start)
     };
     let knows_sums = || Some(extender(&workload, &cluster));
-    assert_eq!(search(&whole, knows_sums()), (vec![1, 2], 100, 101), "half of each card is as much as a card");
-    assert_eq!(search(&whole, None), (vec![1, 3], 100, 102), "no card is whole");
-    assert_eq!(search(&both, knows_sums()), (vec![1, 3], 100, 102));
+    assert_eq!(search(&most, knows_sums()), (vec![1, 2], 100, 102), "half of each card is as much as a card");
+    assert_eq!(search(&most, None), (vec![1, 4], 100, 103), "no card has as much");
+    assert_eq!(
+        search(&whole, knows_sums()),
+        (vec![1, 2], 100, 101),
+        "whole cards are counted without looking who has them"
+    );
+    assert_eq!(search(&whole, None), (vec![1, 4], 100, 103), "no card is whole");
+    assert_eq!(search(&both, knows_sums()), (vec![1, 2], 100, 101));
     assert_eq!(search(&kind(1000, 0, 0), knows_sums()), (vec![1, 2], 100, 101), "only CPU is short");
+}
+
+#[test]
+fn pod_that_the_extender_refuses_is_tried_on_the_nodes_that_follow() {
+    let workload = workload(250, 1, &[(1000, 1, 1000)]);
+    let mut cluster = Cluster::in_order(&workload, 0..250);
+    let extender = extender(&workload, &cluster);
+    let (kind, free) = (workload.kinds[0], 245);
+    for (serial, host) in (1..).zip((0..250).filter(|host| *host != free)) {
+        let cards = extender.bind(arrival(serial, 0), host).expect("a free card");
+        cluster.place(&kind, Place { host, cards });
+    }
+    let mut scheduler = KubeScheduler::new(&workload, Some(extender), 16, None);
+    let mut rng = Rng::seed_from_u64(1);
+    let place = scheduler.choose(&cluster, arrival(1000, 0), &mut rng);
+    // 120 of 250 are enough.
+    assert_eq!(place.map(|place| (place.host, scheduler.next_start)), Some((free, 110)));
+    assert_eq!(scheduler.choose(&cluster, arrival(1001, 0), &mut rng), None, "there is one card");
 }
 
 #[test]
@@ -89,8 +114,8 @@ fn only_pods_without_gpus_avoid_tainted_nodes() {
     let (gpu, place) = (workload.kinds[0], Place { host: 1, cards: Cards::one(0) });
     assert_eq!(extender.bind(arrival(0, 0), 1), Some(place.cards));
     cluster.place(&gpu, place);
-    let mut scheduler = KubeScheduler::new(&workload, Some(extender), 16, Some(SoftTaints::every(100)));
-    scheduler.tick(&cluster);
+    let mut scheduler = KubeScheduler::new(&workload, Some(extender), 16, Some(SoftTaints::at(1)));
+    (0..5).for_each(|_| scheduler.tick(&cluster));
     // Both nodes are empty again, and only the first has its taint.
     cluster.remove(&gpu, place);
     scheduler.ended(arrival(0, 0));
@@ -116,7 +141,7 @@ fn taints_of_a_node_are_written_after_a_pause() {
     let mut cluster = Cluster::in_order(&workload, 0..1);
     let extender = extender(&workload, &cluster);
     let writes = Arc::new(AtomicU64::default());
-    let mut taints = SoftTaints::every(10).counted(Arc::clone(&writes));
+    let mut taints = SoftTaints::at(2).counted(Arc::clone(&writes));
     let place = Place { host: 0, cards: Cards::one(0) };
     let come = |cluster: &mut Cluster| {
         extender.bind(arrival(0, 0), 0).expect("a free card");
@@ -130,12 +155,27 @@ fn taints_of_a_node_are_written_after_a_pause() {
         (0..ticks).for_each(|_| taints.write(cluster, &extender));
         (taints.on(0), writes.load(Ordering::Relaxed))
     };
+    assert_eq!(after(9, &cluster), (0, 0), "no round yet");
     assert_eq!(after(1, &cluster), (1, 1), "the card is free");
     come(&mut cluster);
-    assert_eq!(after(9, &cluster), (1, 1), "not due");
+    assert_eq!(after(69, &cluster), (1, 1), "not due");
     assert_eq!(after(1, &cluster), (0, 2));
     go(&mut cluster);
-    assert_eq!(after(5, &cluster), (0, 2), "not due");
+    assert_eq!(after(30, &cluster), (0, 2), "not due");
     come(&mut cluster);
-    assert_eq!(after(50, &cluster), (0, 2), "nothing to write any more");
+    assert_eq!(after(90, &cluster), (0, 2), "nothing to write any more");
+}
+
+#[test]
+fn round_writes_no_more_than_fifty_nodes() {
+    let workload = workload(60, 1, &[(1000, 1, 1000)]);
+    let cluster = Cluster::in_order(&workload, 0..60);
+    let extender = extender(&workload, &cluster);
+    let writes = Arc::new(AtomicU64::default());
+    let mut taints = SoftTaints::at(1).counted(Arc::clone(&writes));
+    let mut after_a_round = || {
+        (0..5).for_each(|_| taints.write(&cluster, &extender));
+        writes.load(Ordering::Relaxed)
+    };
+    assert_eq!([after_a_round(), after_a_round()], [50, 60]);
 }

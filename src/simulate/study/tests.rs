@@ -134,7 +134,7 @@ fn churn_is_measured_in_the_second_half() {
 fn waiting_pod_is_placed_when_another_has_ended() {
     let workload = one_node(1, 1);
     let until = |tick: u64| [4, 3].get(tick as usize).copied().unwrap_or(tick + 1);
-    let visits: Vec<Visit> = (0..20).map(|tick| Visit { kind: 0, until: until(tick) }).collect();
+    let visits: Vec<Visit> = (0..40).map(|tick| Visit { kind: 0, until: until(tick) }).collect();
     let placed = churn_recorded(&workload, &visits, Unplaced::Waits).placed;
     // The pod of tick 1 has its two ticks from tick 4 on. The one of tick 3 was tried three times: not due at tick 7.
     assert_eq!(placed[..4], [(0, 0), (4, 1), (6, 2), (7, 6)]);
@@ -145,7 +145,7 @@ fn waiting_pod_is_tried_at_growing_intervals_until_it_gives_up() {
     let workload = crate::fixture::workload(1, 2, &[(1000, 1, 1000), (1000, 2, 1000)]);
     // One pod keeps a card, pods of one tick take turns on the other, and the pod of tick 1 wants both.
     let visit = |tick: u64| Visit { kind: usize::from(tick == 1), until: if tick == 0 { 1000 } else { tick + 1 } };
-    let visits: Vec<Visit> = (0..200).map(visit).collect();
+    let visits: Vec<Visit> = (0..400).map(visit).collect();
     let tried = churn_recorded(&workload, &visits, Unplaced::Waits).tried;
     let ticks: Vec<u64> = tried.into_iter().filter(|(_, serial)| *serial == 1).map(|(tick, _)| tick).collect();
     assert_eq!(ticks, [1, 3, 5, 9, 17, 27, 37, 47], "a mean lifetime of 50 ticks");

@@ -8,18 +8,16 @@ use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
 use divvy_simulate::churn::{Churned, Unplaced};
+use divvy_simulate::learning::Learning;
 use divvy_simulate::policy::{Name, Product, Scheduler, Ties};
 use divvy_simulate::report::Report;
 use divvy_simulate::study::{Outcome, Settings, study, study_with};
 use divvy_simulate::target::Target;
-use divvy_simulate::workload::{Kind, Models, Part, Workload};
+use divvy_simulate::workload::{Kind, Models, Part, Taints, Workload};
 
-use learning::Learning;
 use shares::Shares;
 use variants::Variant;
 
-#[path = "../benches/packing/learning.rs"]
-mod learning;
 #[path = "../benches/packing/plot.rs"]
 mod plot;
 #[path = "../benches/packing/shares.rs"]
@@ -86,7 +84,7 @@ fn plot_has_a_named_line_per_policy() {
 }
 
 fn kind(cards: u32, cpu: u32, cores: u32, memory: u32) -> Kind {
-    Kind { cpu, memory: 1024, cards, part: Part { cores, memory }, models: Models::ANY }
+    Kind { cpu, memory: 1024, cards, part: Part { cores, memory }, models: Models::ANY, tolerates: Taints::default() }
 }
 
 #[test]

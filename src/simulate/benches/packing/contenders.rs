@@ -5,13 +5,11 @@ use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
 use divvy_simulate::cluster::Cluster;
-use divvy_simulate::extender::Extender;
-use divvy_simulate::kube_scheduler::{KubeScheduler, SoftTaints};
-use divvy_simulate::policy::{Name, Policy, Product, Scheduler, Ties};
+use divvy_simulate::learning::Learning;
+use divvy_simulate::policy::{Name, Policy, Scheduler, Ties};
+use divvy_simulate::setup::{SHORTLIST, Setup};
 use divvy_simulate::target::Target;
 use divvy_simulate::workload::Workload;
-
-use crate::learning::Learning;
 
 /// A policy as it is asked.
 pub(crate) struct Contender {
@@ -25,23 +23,16 @@ pub(crate) struct Contender {
 /// The scheduler.
 #[derive(Clone, Copy)]
 enum Under {
-    /// One that asks about all nodes.
+    /// One that asks a published policy about all nodes.
     AllNodes(Scheduler),
-    /// kube-scheduler without an extender,
-    KubeScheduler,
-    /// with Divvy's,
-    Extender,
-    /// and with soft taints.
-    SoftTaints,
+    /// Divvy's, or none, behind a scheduler that is set up so.
+    Setup(Setup),
 }
 
 pub(crate) const OWN: Name = Name::Product(POLICY);
 const POLICY: PolicyName = PolicyName::LeastFragmentation;
-const FIXED: Scheduler = Scheduler { ties: Ties::Fixed, shortlist: 16 };
+const FIXED: Scheduler = Scheduler { ties: Ties::Fixed, shortlist: SHORTLIST };
 pub(crate) const RANDOM: Scheduler = Scheduler { ties: Ties::Random, ..FIXED };
-/// Pods between two writes of one node's taints: a pod comes each second, and the webhook writes a node every 30 s at
-/// most.
-const TAINT_PAUSE: u64 = 30;
 
 pub(crate) const CONTENDERS: [Contender; 7] = [
     published("best-fit, fixed order", Name::BestFit, FIXED),
@@ -49,22 +40,22 @@ pub(crate) const CONTENDERS: [Contender; 7] = [
     published("random", Name::Random, FIXED),
     published("fgd, fixed order", Name::Fgd, FIXED),
     published("fgd, random ties", Name::Fgd, RANDOM),
-    own("least-fragmentation, mix known", Under::AllNodes(RANDOM), false),
-    own("least-fragmentation, mix learned", Under::AllNodes(RANDOM), true),
+    own("least-fragmentation, mix known", Setup::AllAsked, false),
+    own("least-fragmentation, mix learned", Setup::AllAsked, true),
 ];
 
-const IDEAL: Contender = own("ideal: all nodes, mix known", Under::AllNodes(RANDOM), false);
+const IDEAL: Contender = own("ideal: all nodes, mix known", Setup::AllAsked, false);
 const IN_TREE: Contender =
-    Contender { says: "in-tree scores alone", name: Name::InTree, under: Under::KubeScheduler, learns: false };
-const SOFT_TAINTS: Contender = own("extender and soft taints, mix known", Under::SoftTaints, false);
+    Contender { says: "in-tree scores alone", name: Name::InTree, under: Under::Setup(Setup::InTree), learns: false };
+const SOFT_TAINTS: Contender = own("extender and soft taints, mix known", Setup::SoftTaints, false);
 
 /// Under kube-scheduler as it comes, after what they could come to.
 pub(crate) const STOCK_CONTENDERS: [Contender; 5] = [
     IDEAL,
     IN_TREE,
-    own("extender, mix known", Under::Extender, false),
+    own("extender, mix known", Setup::Extender, false),
     SOFT_TAINTS,
-    own("extender and soft taints, mix learned", Under::SoftTaints, true),
+    own("extender and soft taints, mix learned", Setup::SoftTaints, true),
 ];
 
 /// Where pods wait.
@@ -74,8 +65,8 @@ const fn published(says: &'static str, name: Name, scheduler: Scheduler) -> Cont
     Contender { says, name, under: Under::AllNodes(scheduler), learns: false }
 }
 
-const fn own(says: &'static str, under: Under, learns: bool) -> Contender {
-    Contender { says, name: OWN, under, learns }
+const fn own(says: &'static str, setup: Setup, learns: bool) -> Contender {
+    Contender { says, name: OWN, under: Under::Setup(setup), learns }
 }
 
 // === impl Contender ===
@@ -83,7 +74,7 @@ const fn own(says: &'static str, under: Under, learns: bool) -> Contender {
 impl Contender {
     /// Whether nodes have soft taints.
     pub(crate) fn writes_taints(&self) -> bool {
-        matches!(self.under, Under::SoftTaints)
+        matches!(self.under, Under::Setup(Setup::SoftTaints))
     }
 
     /// The policy, for an empty cluster. It is told `target` unless it learns, and adds up its writes of soft taints in
@@ -97,20 +88,9 @@ impl Contender {
     ) -> Box<dyn Policy + 'a> {
         let nothing = Target::default();
         let expected = if self.learns { &nothing } else { target };
-        let extender = || Some(Extender::new(POLICY, workload, cluster, expected));
-        let kube_scheduler =
-            |extender, soft_taints| Box::new(KubeScheduler::new(workload, extender, RANDOM.shortlist, soft_taints));
-        let policy: Box<dyn Policy> = match self.under {
-            Under::AllNodes(scheduler) if self.name == OWN => {
-                Box::new(Product::new(POLICY, workload, cluster, expected, scheduler))
-            }
+        let policy = match self.under {
             Under::AllNodes(scheduler) => return self.name.policy(workload, cluster, target, scheduler),
-            Under::KubeScheduler => kube_scheduler(None, None),
-            Under::Extender => kube_scheduler(extender(), None),
-            Under::SoftTaints => {
-                let soft_taints = SoftTaints::every(TAINT_PAUSE).counted(Arc::clone(writes));
-                kube_scheduler(extender(), Some(soft_taints))
-            }
+            Under::Setup(setup) => setup.policy(POLICY, workload, cluster, expected, writes),
         };
         if self.learns { Box::new(Learning::new(workload, policy, None)) } else { policy }
     }

@@ -1,11 +1,10 @@
 //! How much of the cards of the openb traces each policy leaves unused: the tables of docs/placement.md.
 //!
-//! `hack/bench placement`; with other seeds `cargo bench -p divvy-simulate --bench packing -- FIRST`; with `--test` a
-//! short run of some, with `--stock` what is under kube-scheduler alone, and with FILE.svg the picture of docs/use.md
-//! alone.
+//! `hack/bench placement`; with other seeds, or so many, `cargo bench -p divvy-simulate --bench packing -- FIRST RUNS`;
+//! with names of traces these alone, with `--fill` or `--churn` one of both, with `--stock` what is under kube-scheduler
+//! alone, with `--test` a short run of some, and with FILE.svg the picture of docs/use.md alone.
 
 mod contenders;
-mod learning;
 mod plot;
 mod shares;
 mod variants;
@@ -41,7 +40,7 @@ const WAITING_CHURN: [f64; 1] = [0.95];
 
 /// Policies were tried on other seeds.
 const FIRST_SEED: u64 = 7001;
-const RUNS: usize = 10;
+const RUNS: u64 = 10;
 
 fn main() {
     let Some(traces) = traces() else {
@@ -50,14 +49,20 @@ fn main() {
     };
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let first = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(FIRST_SEED);
-    let bench = Bench { first, is_test: has("--test") };
+    let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u64>().ok());
+    let (first, runs) = (numbers.next().unwrap_or(FIRST_SEED), numbers.next().unwrap_or(RUNS));
+    let is_test = has("--test");
+    let is_wanted = |workload: &&str| arguments.iter().any(|argument| argument == workload);
+    let wanted: Vec<&str> = WORKLOADS.into_iter().filter(is_wanted).collect();
+    let workloads = if wanted.is_empty() { WORKLOADS.to_vec() } else { wanted };
+    let (fills, churns) = (!has("--churn"), !has("--fill"));
+    let bench = Bench { first, runs, workloads, fills, churns, is_test };
     let read = |workload: &str| {
         let pods = traces.join(format!("openb_pod_list_{workload}.csv"));
         Arc::new(Workload::read(&traces.join("openb_node_list_gpu_node.csv"), &pods).expect("a sound trace"))
     };
-    let mut files = arguments.iter().map(Path::new);
-    if let Some(file) = files.find(|file| file.extension().is_some_and(|extension| extension == "svg")) {
+    let mut paths = arguments.iter().map(Path::new);
+    if let Some(file) = paths.find(|file| file.extension().is_some_and(|extension| extension == "svg")) {
         bench.plot(&read("default"), file);
         return;
     }
@@ -76,6 +81,11 @@ fn traces() -> Option<PathBuf> {
 
 struct Bench {
     first: u64,
+    runs: u64,
+    /// Traces to look at.
+    workloads: Vec<&'static str>,
+    fills: bool,
+    churns: bool,
     is_test: bool,
 }
 
@@ -83,7 +93,7 @@ struct Bench {
 
 impl Bench {
     fn seeds(&self) -> Vec<u64> {
-        (self.first..).take(if self.is_test { 1 } else { RUNS }).collect()
+        (self.first..self.first + if self.is_test { 1 } else { self.runs }).collect()
     }
 
     /// All, or the first in a test.
@@ -98,21 +108,27 @@ impl Bench {
 
     /// Policies that are asked about all nodes.
     fn all_nodes(&self, read: impl Fn(&str) -> Arc<Workload>) {
-        for workload in self.some(&WORKLOADS) {
+        for workload in self.some(&self.workloads) {
             self.fill(workload, &read(workload), &CONTENDERS);
         }
-        let default = read("default");
         for shares in [Shares::MemoryBound, Shares::CoreBound, Shares::Mixed] {
-            let bound = Arc::new(shares.of_workload(&default));
+            if !self.workloads.contains(&"default") {
+                continue;
+            }
+            let bound = Arc::new(shares.of_workload(&read("default")));
             self.fill(&format!("default, {} shares", shares.as_str()), &bound, &CONTENDERS);
         }
-        self.churn("default", &default, &CONTENDERS, &CHURN, Unplaced::Dropped);
+        for workload in self.some(&self.workloads) {
+            self.churn(workload, &read(workload), &CONTENDERS, &CHURN, Unplaced::Dropped);
+        }
     }
 
     /// Policies under kube-scheduler as it comes.
     fn stock(&self, read: impl Fn(&str) -> Arc<Workload>) {
-        let mut workloads: Vec<_> = self.some(&WORKLOADS).iter().map(|name| ((*name).to_owned(), read(name))).collect();
-        workloads.extend(self.some(&VARIANTS).iter().map(|(name, variant)| {
+        let named = |name: &&'static str| ((*name).to_owned(), read(name));
+        let mut workloads: Vec<_> = self.some(&self.workloads).iter().map(named).collect();
+        let variants = VARIANTS.iter().filter(|(name, _)| self.workloads.contains(name));
+        workloads.extend(variants.take(if self.is_test { 1 } else { VARIANTS.len() }).map(|(name, variant)| {
             (format!("{name}, {}", variant.as_str()), Arc::new(variant.of_workload(&read(name))))
         }));
         let title = |name: &str| format!("{name}, under a stock kube-scheduler");
@@ -147,6 +163,9 @@ impl Bench {
     }
 
     fn fill(&self, title: &str, workload: &Arc<Workload>, contenders: &[Contender]) {
+        if !self.fills {
+            return;
+        }
         let loads = if self.is_test { &[2][..] } else { &LOADS };
         let heads: Vec<String> = loads.iter().map(|load| format!("at {load} %")).collect();
         let taints = TaintColumn::of(contenders);
@@ -180,6 +199,9 @@ impl Bench {
         loads: &[f64],
         unplaced: Unplaced,
     ) {
+        if !self.churns {
+            return;
+        }
         let loads = if self.is_test { &[0.02][..] } else { loads };
         let taints = TaintColumn::of(contenders);
         let (says, wait_head, wait_rule) = match unplaced {

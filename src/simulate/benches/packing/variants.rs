@@ -55,7 +55,7 @@ fn name_models(workload: &mut Workload) {
         if kind.cards == 0 || rng.random_range(0..3) > 0 {
             continue;
         }
-        let fitting: Vec<&Machine> = machines.iter().filter(|machine| fits(machine, &kind)).collect();
+        let fitting: Vec<&Machine> = machines.iter().filter(|machine| machine.fits(&kind)).collect();
         // A pod that fits nowhere stays as it is.
         let Ok(machine) = fitting.choose_weighted(&mut rng, |machine| machine.cards) else { continue };
         let picky = Kind { models: [machine.model].into_iter().collect(), ..kind };
@@ -64,11 +64,4 @@ fn name_models(workload: &mut Workload) {
             kinds.len() - 1
         });
     }
-}
-
-fn fits(machine: &Machine, kind: &Kind) -> bool {
-    machine.cpu >= kind.cpu
-        && machine.memory >= kind.memory
-        && machine.cards >= kind.cards
-        && kind.models.contain(machine.model)
 }

@@ -7,6 +7,7 @@ mod cards;
 mod churn;
 mod delivery;
 mod enforcement;
+mod fakes;
 mod figures;
 mod forced;
 mod guests;
@@ -19,6 +20,7 @@ mod oversubscription;
 mod powers;
 mod preemption;
 mod rejections;
+mod simulated;
 mod soft_taints;
 mod throughput;
 mod top;
@@ -74,7 +76,11 @@ fn main() -> ExitCode {
         scenario("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
-        // It leaves a cluster without a node.
+        // These leave a cluster without a node.
+        Scenario {
+            only_when_named: true,
+            ..scenario("kube-scheduler places pods as the simulator does", |c| Box::pin(simulated::as_simulated(c)))
+        },
         Scenario { only_when_named: true, ..scenario("throughput", |c| Box::pin(throughput::throughput(c))) },
         Scenario { only_when_named: true, ..scenario("figures", |c| Box::pin(figures::all(c))) },
     ])

@@ -5,22 +5,20 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::ContainerKind::App;
-use divvy_e2e::api::Part;
 use divvy_e2e::audit::Bindings;
-use divvy_e2e::cluster::{Cluster, NODE_PATH};
+use divvy_e2e::cluster::Cluster;
 use divvy_e2e::pods::PODS;
 use divvy_e2e::program::processor_time;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+
+use crate::fakes::{self, Fake};
 
 const NODES: usize = 1000;
 const CARDS: usize = 8;
 const MANY: u32 = 1000;
 /// `DIVVY_E2E_ROUNDS` sets another number.
 const ROUNDS: usize = 10;
-const NODE_LIST: &str = "/api/v1/nodes";
-const GPU_NODES: &str = "/apis/divvy.dev/v1alpha1/gpunodes";
 /// Longest wait for a run.
 const RUN: Duration = Duration::from_secs(180);
 
@@ -38,20 +36,8 @@ struct Measured {
 pub(crate) async fn throughput(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.start_webhook().await?;
     cluster.unregister_webhook().await?;
-    // Nobody may write another node's GpuNode, and nobody marks nodes without a kubelet as gone.
-    cluster.delete(&["policy"]).await?;
-    let anybodys =
-        json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
-    cluster
-        .until("API server without policies", RUN, async |this| {
-            this.api.create(&format!("{GPU_NODES}?dryRun=All"), &anybodys).await.map(|_| Some(()))
-        })
-        .await?;
-    cluster.api.patch(NODE_PATH, Part::Object, &json!({"spec": {"unschedulable": true}})).await?;
-    for program in [&mut cluster.control_plane.controller_manager, &mut cluster.kubelet, &mut cluster.daemon.program] {
-        program.kill().await?;
-    }
-    make_nodes(cluster).await?;
+    fakes::instead_of_the_node(cluster).await?;
+    fakes::make(cluster, (0..NODES).map(|number| fake(&format!("fake-{number}"))).collect()).await?;
     let rounds = std::env::var("DIVVY_E2E_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
     let mut runs: BTreeMap<Option<u32>, Vec<Measured>> = BTreeMap::new();
     for round in 0..rounds {
@@ -160,42 +146,12 @@ fn pod(number: u32) -> PodShape {
     PodShape::new(format!("p-{number}")).with(App, "main", &amounts)
 }
 
-async fn make_nodes(cluster: &Cluster) -> anyhow::Result<()> {
-    for chunk in (0..NODES).collect::<Vec<_>>().chunks(50) {
-        let mut made = JoinSet::new();
-        for number in chunk {
-            let (api, name) = (cluster.api.clone(), format!("fake-{number}"));
-            made.spawn(async move {
-                let path = format!("{NODE_LIST}/{name}");
-                let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
-                let node = api.create(NODE_LIST, &node).await?;
-                api.patch(&path, Part::Status, &json!({"status": status()})).await?;
-                api.patch(&path, Part::Object, &json!({"spec": {"taints": null}})).await?;
-                let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]});
-                let gpu_node = json!({
-                    "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode",
-                    "metadata": {"name": name, "ownerReferences": [owner]}, "spec": {},
-                });
-                api.create(GPU_NODES, &gpu_node).await?;
-                api.patch(&format!("{GPU_NODES}/{name}"), Part::Status, &json!({"status": report(&name)})).await
-            });
-        }
-        made.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-    }
-    Ok(())
-}
-
-fn status() -> Value {
-    let offered = json!({
+fn fake(name: &str) -> Fake {
+    let amounts = json!({
         "cpu": "64", "memory": "512Gi", "pods": "250", "nvidia.com/gpu": (CARDS * 32).to_string(),
         "nvidia.com/gpumem": (CARDS * 80 * 1024).to_string(), "nvidia.com/gpumem-percentage": (CARDS * 100).to_string(),
         "nvidia.com/gpucores": (CARDS * 100).to_string(),
     });
-    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake"});
-    json!({"capacity": offered, "allocatable": offered, "conditions": [ready]})
-}
-
-fn report(name: &str) -> Value {
     let card = |number: usize| {
         let links: Vec<Value> = (0..CARDS)
             .filter(|other| *other != number)
@@ -206,12 +162,5 @@ fn report(name: &str) -> Value {
             "health": "Healthy", "links": links,
         })
     };
-    let ready = json!({
-        "type": "Ready", "status": "True", "reason": "Registered", "message": "fake",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    });
-    json!({
-        "cards": (0..CARDS).map(card).collect::<Vec<_>>(), "shares": [], "tier": "accounting",
-        "scales": {"memory": 100, "cores": 100}, "ledgerRevision": 1, "conditions": [ready],
-    })
+    Fake { name: name.to_owned(), amounts, cards: (0..CARDS).map(card).collect() }
 }

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use divvy_index::{DecayedCounts, FEWEST_REQUESTS, next_distribution};
-use divvy_simulate::Rng;
-use divvy_simulate::cluster::{Cluster, Place};
-use divvy_simulate::policy::Policy;
-use divvy_simulate::target::Target;
-use divvy_simulate::workload::{Arrival, Workload};
+
+use crate::Rng;
+use crate::cluster::{Cluster, Place};
+use crate::policy::Policy;
+use crate::target::Target;
+use crate::workload::{Arrival, Workload};
 
 /// A policy that expects the requests of the pods that have come so far.
-pub(crate) struct Learning {
+pub struct Learning {
     policy: Box<dyn Policy>,
     workload: Arc<Workload>,
     /// By kind.
@@ -28,7 +29,7 @@ pub(crate) struct Learning {
 
 impl Learning {
     /// A process that has just started, with nobody there, behind a scheduler that was told nothing.
-    pub(crate) fn new(workload: &Arc<Workload>, policy: Box<dyn Policy>, restarts_after: Option<u64>) -> Self {
+    pub fn new(workload: &Arc<Workload>, policy: Box<dyn Policy>, restarts_after: Option<u64>) -> Self {
         let workload = Arc::clone(workload);
         let (counts, placed) = (DecayedCounts::default(), HashMap::new());
         Self { policy, workload, counts, placed, restarts_after, due: FEWEST_REQUESTS }

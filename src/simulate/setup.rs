@@ -1,0 +1,64 @@
+//! How the scheduler in front of Divvy's extender is set up.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use divvy_api::annotation::PolicyName;
+
+use crate::cluster::Cluster;
+use crate::extender::Extender;
+use crate::kube_scheduler::{KubeScheduler, SoftTaints};
+use crate::policy::{Policy, Product, Scheduler, Ties};
+use crate::target::Target;
+use crate::workload::Workload;
+
+/// Who is asked about which pods and nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setup {
+    /// The extender, about all nodes and about pods without GPUs too: what the others could come to.
+    AllAsked,
+    /// kube-scheduler without an extender.
+    InTree,
+    /// kube-scheduler with the extender,
+    Extender,
+    /// and with `percentageOfNodesToScore: 100`,
+    AllNodes,
+    /// or with soft taints on nodes.
+    SoftTaints,
+}
+
+/// Nodes that the extender names: the webhook's default.
+pub const SHORTLIST: usize = 16;
+/// While the webhook writes soft taints.
+const PODS_PER_SECOND: u32 = 1;
+
+// === impl Setup ===
+
+impl Setup {
+    /// The scheduler and the extender for an empty cluster, where the extender's policy of this name is told `expected`.
+    /// Writes of soft taints add up in `writes`.
+    pub fn policy(
+        self,
+        name: PolicyName,
+        workload: &Arc<Workload>,
+        cluster: &Cluster,
+        expected: &Target,
+        writes: &Arc<AtomicU64>,
+    ) -> Box<dyn Policy> {
+        let scheduler = |extender, soft_taints| KubeScheduler::new(workload, extender, SHORTLIST, soft_taints);
+        let extender = || Some(Extender::new(name, workload, cluster, expected));
+        match self {
+            Self::AllAsked => {
+                let scheduler = Scheduler { ties: Ties::Random, shortlist: SHORTLIST };
+                Box::new(Product::new(name, workload, cluster, expected, scheduler))
+            }
+            Self::InTree => Box::new(scheduler(None, None)),
+            Self::Extender => Box::new(scheduler(extender(), None)),
+            Self::AllNodes => Box::new(scheduler(extender(), None).of_all_nodes()),
+            Self::SoftTaints => {
+                let soft_taints = SoftTaints::at(PODS_PER_SECOND).counted(Arc::clone(writes));
+                Box::new(scheduler(extender(), Some(soft_taints)))
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Nodes that nobody runs: objects alone, for a scheduler.
+
+use divvy_e2e::api::Part;
+use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
+use divvy_e2e::node::NODE;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+const NODES: &str = "/api/v1/nodes";
+const GPU_NODES: &str = "/apis/divvy.dev/v1alpha1/gpunodes";
+/// Created at a time.
+const AT_ONCE: usize = 50;
+
+/// A node and its daemon's report.
+pub(crate) struct Fake {
+    pub(crate) name: String,
+    /// Amounts by resource.
+    pub(crate) amounts: Value,
+    /// As in the `GpuNode`'s status; without any there is no `GpuNode`.
+    pub(crate) cards: Vec<Value>,
+}
+
+/// Takes the real node out of the cluster, with all that would write to nodes or refuse to have them written.
+pub(crate) async fn instead_of_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
+    // Nobody may write another node's GpuNode, and nobody marks nodes without a kubelet as gone.
+    cluster.delete(&["policy"]).await?;
+    let anybodys =
+        json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
+    cluster
+        .until("API server without policies", PATIENCE, async |this| {
+            this.api.create(&format!("{GPU_NODES}?dryRun=All"), &anybodys).await.map(|_| Some(()))
+        })
+        .await?;
+    for program in [&mut cluster.control_plane.controller_manager, &mut cluster.kubelet, &mut cluster.daemon.program] {
+        program.kill().await?;
+    }
+    cluster.api.delete(&format!("{GPU_NODES}/{NODE}")).await?;
+    cluster.api.delete(NODE_PATH).await
+}
+
+/// Creates them, each chunk in any order.
+pub(crate) async fn make(cluster: &Cluster, fakes: Vec<Fake>) -> anyhow::Result<()> {
+    let mut fakes = fakes.into_iter().peekable();
+    while fakes.peek().is_some() {
+        let mut made = JoinSet::new();
+        for Fake { name, amounts, cards } in fakes.by_ref().take(AT_ONCE) {
+            let api = cluster.api.clone();
+            made.spawn(async move {
+                let path = format!("{NODES}/{name}");
+                let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+                let node = api.create(NODES, &node).await?;
+                api.patch(&path, Part::Status, &status(&amounts)).await?;
+                api.patch(&path, Part::Object, &json!({"spec": {"taints": null}})).await?;
+                if cards.is_empty() {
+                    return Ok(());
+                }
+                let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]});
+                let gpu_node = json!({
+                    "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode",
+                    "metadata": {"name": name, "ownerReferences": [owner]}, "spec": {},
+                });
+                api.create(GPU_NODES, &gpu_node).await?;
+                api.patch(&format!("{GPU_NODES}/{name}"), Part::Status, &report(&cards)).await.map(drop)
+            });
+        }
+        made.join_all().await.into_iter().collect::<anyhow::Result<Vec<()>>>()?;
+    }
+    Ok(())
+}
+
+/// Has a node offer these amounts.
+pub(crate) async fn offer(cluster: &Cluster, name: &str, amounts: &Value) -> anyhow::Result<()> {
+    cluster.api.patch(&format!("{NODES}/{name}"), Part::Status, &status(amounts)).await.map(drop)
+}
+
+fn status(amounts: &Value) -> Value {
+    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake"});
+    json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}})
+}
+
+fn report(cards: &[Value]) -> Value {
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Registered", "message": "fake",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    json!({"status": {
+        "cards": cards, "shares": [], "tier": "accounting", "scales": {"memory": 100, "cores": 100},
+        "ledgerRevision": 1, "conditions": [ready],
+    }})
+}
