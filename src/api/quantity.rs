@@ -68,6 +68,12 @@ pub fn parse_cpu(text: &str) -> Result<u32, QuantityError> {
     u32::try_from(milli).map_err(|_wide| QuantityError::OutOfRange(text.to_owned()))
 }
 
+/// Parses an amount of host memory as Kubernetes reads it, with any suffix, in whole bytes, rounded up.
+pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
+    let bytes = Number::parse(text)?.value_rounded_up(text)?;
+    u64::try_from(bytes).map_err(|_wide| QuantityError::OutOfRange(text.to_owned()))
+}
+
 /// Parses a total of MiB that the API server has rewritten: like [`parse_memory`], but `2M` is 2 000 000.
 pub fn parse_memory_total(text: &str) -> Result<Memory, QuantityError> {
     match parse_memory(text) {
@@ -319,6 +325,18 @@ mod tests {
         }
         for text in ["-1", "1P", "", "m", "99999999999999999999999999999"] {
             assert!(parse_cpu(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn host_memory_parses_to_bytes() {
+        for (text, bytes) in
+            [("128974848", 128_974_848), ("129M", 129_000_000), ("123Mi", 128_974_848), ("1m", 1), ("1e3", 1000)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["-1", "", "Mi", "20E", "99999999999999999999999999999Gi"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
     }
 

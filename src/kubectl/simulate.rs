@@ -12,6 +12,7 @@ use divvy_api::annotation::PolicyName;
 use divvy_simulate::churn::Unplaced;
 use divvy_simulate::policy::{Name, Scheduler, Ties};
 use divvy_simulate::report::Report;
+use divvy_simulate::setup::SHORTLIST;
 use divvy_simulate::study::{self, Settings};
 use divvy_simulate::workload::Workload;
 
@@ -38,8 +39,10 @@ pub struct Args {
     /// CSV file of pods
     #[arg(long, value_name = "FILE", required_unless_present = "cluster")]
     pods: Option<PathBuf>,
-    /// Read a live cluster instead of files: which pending pods would fit now, and how many of all pods would get GPUs, and
-    /// how many GPUs would stay free, if all pods were created again under each of Divvy's policies, in one random order per run
+    /// Read a live cluster instead of files: which pending pods would fit now; how many of all pods would get GPUs, and how many
+    /// GPUs would stay free, if all pods were created again under each of Divvy's policies, in one random order per run; what
+    /// keeps its pods from free GPUs; and how many GPUs would be left without and with the extender, with all nodes looked at,
+    /// and with soft taints, if such pods came until they have requested all GPUs
     #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "ties"])]
     cluster: bool,
     /// Path to the kubeconfig file, for --cluster [default: as kubectl]
@@ -76,8 +79,6 @@ pub struct Args {
     output: Format,
 }
 
-/// Nodes that the extender names: the webhook's default.
-const SHORTLIST: usize = 16;
 const DEFAULT_POLICIES: [Name; 3] = [Name::Product(PolicyName::LeastFragmentation), Name::Fgd, Name::BestFit];
 
 /// Reads the files, simulates their pods and formats the outcome.
@@ -108,7 +109,11 @@ async fn of_cluster(args: Args) -> anyhow::Result<CommandOutput> {
     let own: Vec<PolicyName> = own.collect::<Result<_, _>>()?;
     let cluster = ClusterArgs::of_context(args.kubeconfig, args.context).connect().await?;
     let snapshot = live::Snapshot::read(&cluster, own.first().copied().unwrap_or_default()).await?;
-    let outlook = snapshot.outlook(&own, &seeds);
+    let workload = snapshot.workload();
+    let expected = workload.as_ref().map_or(0, |workload| live::pods_to_come(workload, &seeds));
+    let outlook =
+        progress::watched(expected, move |arrived: &AtomicU64| snapshot.outlook(workload, &own, &seeds, arrived))
+            .await?;
     let answer = format(&outlook, args.output, |_| outlook.tables())?;
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }

@@ -118,10 +118,11 @@ pub(crate) async fn gpu_nodes(cluster: &Cluster) -> Result<Vec<(String, Result<G
     Ok(cluster.list(&cluster.gpu_nodes(), None).await?.into_iter().map(decoded).collect())
 }
 
-/// Tells the index which Nodes there are, and what keeps pods away from them.
-pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<(), Refusal> {
+/// Tells the index which Nodes there are, and what keeps pods away from them. Returns the Nodes.
+pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<Vec<NodeView>, Refusal> {
+    let nodes = cluster.list(&Api::<NodeView>::all(cluster.client()), None).await?;
     let mut names = HashSet::new();
-    for node in cluster.list(&Api::<NodeView>::all(cluster.client()), None).await? {
+    for node in &nodes {
         let name = node.name_any();
         let reason = Unschedulable::from_node(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
         let count = node.allocatable(index.config().names.count.as_str());
@@ -135,5 +136,5 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<()
         names.insert(name);
     }
     index.keep_nodes(&names);
-    Ok(())
+    Ok(nodes)
 }

@@ -98,6 +98,11 @@ impl NodeView {
         parse_cpu(self.status.allocatable.get("cpu")?).ok()
     }
 
+    /// Taints that keep off pods which don't tolerate them.
+    pub(crate) fn hard_taints(&self) -> impl Iterator<Item = &Taint> {
+        self.spec.taints.iter().filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"))
+    }
+
     /// Whether it carries a taint that leads pods without GPUs elsewhere.
     pub(crate) fn has_soft_taint(&self) -> bool {
         let mut taints = self.spec.taints.iter();

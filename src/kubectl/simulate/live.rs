@@ -1,11 +1,17 @@
-//! A live cluster: which of its pending pods would fit now, and how each policy would place all its pods.
+//! A live cluster: which of its pending pods would fit now, how each policy would place all its pods, what keeps its pods
+//! from free GPUs, and what its GPUs would come to under other schedulers.
 //!
-//! It is about cards alone: CPU, host memory, node selectors and taints aren't asked for.
+//! The first two are about GPUs alone: CPU, host memory, node selectors and taints aren't asked for.
 
 #![expect(clippy::cast_precision_loss, reason = "pods and cards are fewer than 2^53")]
 
+mod free;
+mod objects;
+mod schedulers;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use divvy_api::annotation::PolicyName;
@@ -17,32 +23,52 @@ use divvy_index::{Index, Query, shortlist};
 use divvy_placement::ExpectedRequests;
 use divvy_simulate::Rng;
 use divvy_simulate::policy::Name;
+use divvy_simulate::workload::Workload;
 use kube::api::ListParams;
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
+use super::show::spread;
 use crate::cluster::{Cluster, Refusal};
 use crate::explain::fetch::{NOT_ENDED, gpu_nodes, take_machines};
 use crate::text::table;
 
+use free::Free;
+use objects::{LiveNode, LivePod};
+use schedulers::Left;
+
+pub(super) use schedulers::pods_to_come;
+
 /// What the API server has.
 pub(super) struct Snapshot {
     nodes: BTreeMap<String, GpuNode>,
-    /// Pods that ask for cards and haven't ended.
-    pods: Vec<PodView>,
+    machines: Vec<LiveNode>,
+    /// Pods that haven't ended.
+    pods: Vec<LivePod>,
     /// Index of all of it, with the first requested policy.
     index: Index,
+    /// Index of GPUs and pods, as if no Node kept pods away, with nothing expected.
+    gpus: Index,
 }
 
 /// The answer.
 #[derive(Debug, Serialize)]
-pub(super) struct Feasibility {
+pub(super) struct Outlook {
     waiting: Vec<Waiting>,
     /// All pods as they are.
     now: Placed,
     /// All pods if they were created again, in random orders; means.
     policies: Vec<Placed>,
+    /// Free GPUs, by whether the pods could use them.
+    free_gpus: Vec<Free>,
+    /// What would be left if such pods came until they have requested all GPUs.
+    schedulers: Vec<Left>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_schedulers: Option<String>,
+    #[serde(skip)]
+    runs: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,39 +95,71 @@ const PATIENCE: Duration = Duration::from_secs(1);
 impl Snapshot {
     /// Lists nodes and pods with the user's own rights.
     pub(super) async fn read(cluster: &Cluster, policy: PolicyName) -> Result<Self, anyhow::Error> {
-        let (index, now) = (index(policy), Instant::now());
+        let (index, gpus, now) = (index(policy), index(policy), Instant::now());
         let nodes = gpu_nodes(cluster).await.map_err(Refusal::of_gpu_nodes)?;
         let mut readable = BTreeMap::new();
         for (name, node) in nodes {
             match node {
                 Ok(node) => {
                     index.apply_gpu_node(&name, &node);
+                    gpus.apply_gpu_node(&name, &node);
                     readable.insert(name, node);
                 }
                 Err(problem) => index.apply_unreadable(&name, &problem),
             }
         }
-        take_machines(cluster, &index).await?;
+        let machines = take_machines(cluster, &index).await?.iter().map(LiveNode::of).collect();
         let alive = ListParams::default().fields(NOT_ENDED);
-        let mut pods = cluster.list_at::<PodView>("/api/v1/pods", alive).await?;
+        let mut pods = cluster.list_at::<LivePod>("/api/v1/pods", alive).await?;
         for pod in &pods {
-            index.apply_pod(pod, now);
+            index.apply_pod(&pod.view, now);
+            gpus.apply_pod(&pod.view, now);
         }
         index.expect_counted();
-        pods.retain(|pod| !pod.ended && matches!(Demand::of(pod, index.config()), Ok(Some(_))));
-        Ok(Self { nodes: readable, pods, index })
+        pods.retain(|pod| !pod.view.ended);
+        Ok(Self { nodes: readable, machines, pods, index, gpus })
     }
 
-    /// What policies would make of it, in as many orders of its pods as there are seeds.
-    pub(super) fn outlook(self, policies: &[PolicyName], seeds: &[u64]) -> Feasibility {
+    /// Cluster and pods for the simulator, or why there is nothing to simulate.
+    pub(super) fn workload(&self) -> Result<Arc<Workload>, String> {
+        schedulers::workload(&self.gpus, &self.machines, &self.pods).map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    /// What policies would make of it, in as many orders of its pods as there are seeds. Pods that the simulator lets come
+    /// are counted in `arrived`.
+    pub(super) fn outlook(
+        self,
+        workload: Result<Arc<Workload>, String>,
+        policies: &[PolicyName],
+        seeds: &[u64],
+        arrived: &AtomicU64,
+    ) -> Outlook {
+        let with_gpus: Vec<&PodView> = self
+            .pods
+            .iter()
+            .map(|pod| &pod.view)
+            .filter(|pod| matches!(Demand::of(pod, self.index.config()), Ok(Some(_))))
+            .collect();
         let now = Placed {
             policy: "as it is".to_owned(),
-            pods: self.pods.iter().filter(|pod| pod.node.is_some()).count() as f64,
-            of: self.pods.len(),
+            pods: with_gpus.iter().filter(|pod| pod.node.is_some()).count() as f64,
+            of: with_gpus.len(),
             whole_cards: whole_cards(&self.index),
         };
-        let policies = policies.iter().map(|policy| self.anew(*policy, seeds)).collect();
-        Feasibility { waiting: self.waiting(), now, policies }
+        let name = policies.first().copied().unwrap_or_default();
+        let (schedulers, no_schedulers) = match workload {
+            Ok(workload) => (schedulers::left(&workload, name, seeds, arrived), None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
+        Outlook {
+            waiting: self.waiting(),
+            now,
+            policies: policies.iter().map(|policy| self.anew(&with_gpus, *policy, seeds)).collect(),
+            free_gpus: free::free(&self.gpus, &self.machines, &self.pods),
+            schedulers,
+            no_schedulers,
+            runs: seeds.len(),
+        }
     }
 
     /// The pods that wait, the most important first; each that fits takes its place.
@@ -122,7 +180,7 @@ impl Snapshot {
         demands.into_iter().map(waiting).collect()
     }
 
-    fn anew(&self, policy: PolicyName, seeds: &[u64]) -> Placed {
+    fn anew(&self, with_gpus: &[&PodView], policy: PolicyName, seeds: &[u64]) -> Placed {
         let names: Vec<&str> = self.nodes.keys().map(String::as_str).collect();
         let (mut pods, mut whole) = (0, 0.0);
         for seed in seeds {
@@ -133,7 +191,7 @@ impl Snapshot {
                 node.status.iter_mut().for_each(|status| status.shares.clear());
                 index.apply_gpu_node(name, &node);
             }
-            let mut order: Vec<&PodView> = self.pods.iter().collect();
+            let mut order = with_gpus.to_vec();
             order.shuffle(&mut Rng::seed_from_u64(*seed));
             pods += order.into_iter().filter(|pod| place(&index, pod, &names).is_some()).count();
             whole += whole_cards(&index);
@@ -142,7 +200,7 @@ impl Snapshot {
         Placed {
             policy: Name::Product(policy).as_str().to_owned(),
             pods: pods as f64 / runs,
-            of: self.pods.len(),
+            of: with_gpus.len(),
             whole_cards: whole / runs,
         }
     }
@@ -168,9 +226,9 @@ fn whole_cards(index: &Index) -> f64 {
     nodes.iter().flat_map(|node| &node.cards).filter(|card| card.healthy && card.held.pods == 0).count() as f64
 }
 
-// === impl Feasibility ===
+// === impl Outlook ===
 
-impl Feasibility {
+impl Outlook {
     /// For people.
     pub(super) fn tables(&self) -> String {
         let waiting = |Waiting { pod, fits, says }: &Waiting| {
@@ -181,8 +239,28 @@ impl Feasibility {
             let pods = format!("{pods:.1} of {of}");
             vec![("POLICY", policy.clone()), ("PODS PLACED", pods), ("FREE GPUS", format!("{whole_cards:.1}"))]
         };
-        let policies = table(std::iter::once(&self.now).chain(&self.policies).map(placed).collect(), true);
-        let waiting: Vec<_> = self.waiting.iter().map(waiting).collect();
-        if waiting.is_empty() { policies } else { format!("{}\n{policies}", table(waiting, true)) }
+        let free = |Free { reason, gpus }: &Free| {
+            vec![("FREE GPUS", format!("{gpus:.1}")), ("STATE", reason.as_str().to_owned())]
+        };
+        let left = |left: &Left| {
+            let percent = spread(left.unallocated_pct_mean, left.unallocated_pct_sd);
+            let gpus = format!("{:.1}", left.gpus);
+            vec![("SCHEDULER", left.scheduler.to_owned()), ("GPUS LEFT", gpus), ("% OF ALL", percent)]
+        };
+        let mut tables = vec![
+            table(self.waiting.iter().map(waiting).collect(), true),
+            table(std::iter::once(&self.now).chain(&self.policies).map(placed).collect(), true),
+            table(self.free_gpus.iter().map(free).collect(), true),
+        ];
+        tables.push(match &self.no_schedulers {
+            Some(why) => format!("schedulers aren't compared: {why}\n"),
+            None => format!(
+                "GPUs left unallocated once pods such as these have requested all; mean ± standard deviation, runs: {}\n\n{}",
+                self.runs,
+                table(self.schedulers.iter().map(left).collect(), true)
+            ),
+        });
+        tables.retain(|table| !table.is_empty());
+        tables.join("\n")
     }
 }

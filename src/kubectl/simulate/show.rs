@@ -59,6 +59,6 @@ fn churn(report: &Report) -> Option<String> {
     (!rows.is_empty()).then(|| format!("{says}{says_wait}\n\n{}", table(rows, true)))
 }
 
-fn spread(mean: f64, sd: f64) -> String {
+pub(super) fn spread(mean: f64, sd: f64) -> String {
     format!("{mean:.2} ±{sd:.2}")
 }

@@ -131,3 +131,58 @@ async fn live_cluster_is_simulated_under_each_policy() {
     let published = ended(bench.command(PROGRAM, "simulate --cluster --policy fgd")).await;
     assert_eq!((published.code, &*published.err), (Some(64), "error: --policy fgd: no policy of --cluster's\n"));
 }
+
+#[tokio::test]
+async fn what_keeps_pods_from_free_gpus_is_counted() {
+    let bench = Bench::new().await;
+    bench.server.create(&json!(GpuNode::crd())).unwrap();
+    let taint = json!([{ "key": "dedicated", "value": "research", "effect": "NoSchedule" }]);
+    for (name, cpu, memory, spec) in [
+        ("roomy", "16", "64Gi", json!({})),
+        ("short-of-cpu", "16", "64Gi", json!({})),
+        ("short-of-memory", "16", "9Gi", json!({})),
+        ("tainted", "16", "64Gi", json!({ "taints": taint })),
+        ("cordoned", "16", "64Gi", json!({ "unschedulable": true })),
+        ("full", "16", "64Gi", json!({})),
+    ] {
+        let share = json!({
+            "podUid": "with-gpu", "namespace": "default", "pod": "with-gpu", "container": "main", "card": CARD,
+            "memoryMi": 24576, "cores": 100, "exclusive": true,
+        });
+        bench.node(name, &[], &if name == "full" { json!([share]) } else { json!([]) });
+        bench
+            .server
+            .edit("Node", "", name, |node| {
+                node["spec"] = spec;
+                node["status"] = json!({ "allocatable": { "cpu": cpu, "memory": memory } });
+            })
+            .unwrap();
+    }
+    let pod = |name: &str, node: &str, owner: &str, (cpu, memory): (&str, &str), gpus: u32| {
+        let limits = if gpus == 0 { json!({}) } else { json!({ "nvidia.com/gpu": gpus.to_string() }) };
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "namespace": "default", "uid": name, "ownerReferences": [
+                { "apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o" },
+            ] },
+            "spec": { "nodeName": node, "containers": [
+                { "name": "main", "image": "x", "resources": { "limits": limits, "requests": { "cpu": cpu, "memory": memory } } },
+            ] },
+            "status": { "phase": "Running" },
+        })
+    };
+    for pod in [
+        pod("with-gpu", "full", "ReplicaSet", ("8", "16Gi"), 1),
+        pod("web", "short-of-cpu", "ReplicaSet", ("10", "1Gi"), 0),
+        pod("agent", "short-of-cpu", "DaemonSet", ("2", "1Gi"), 0),
+    ] {
+        bench.server.create(&pod).unwrap();
+    }
+    let Ended { code, out, err } = ended(bench.command(PROGRAM, "simulate --cluster --runs 2 --policy binpack")).await;
+    assert_eq!((code, &*err), (Some(0), ""), "{out}");
+    insta::assert_snapshot!("free", out);
+    let json = ended(bench.command(PROGRAM, "simulate --cluster --runs 2 --policy binpack -o json")).await;
+    let outlook: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(outlook["free_gpus"][2], json!({ "reason": "cpu", "gpus": 1.0 }), "{}", json.out);
+    assert_eq!(outlook["schedulers"].as_array().map(Vec::len), Some(5), "{}", json.out);
+}

@@ -1,0 +1,158 @@
+//! Free GPUs of a live cluster, by what keeps its pods from them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use divvy_index::demand::{Demand, Shape};
+use divvy_index::{Index, Node, Query};
+use divvy_placement::Card;
+use serde::Serialize;
+
+use super::objects::{LiveNode, LivePod, is_tolerated};
+
+/// Free GPUs of which this is so. Parts of GPUs count as such, by the mean of memory and compute.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Free {
+    pub(super) reason: Reason,
+    pub(super) gpus: f64,
+}
+
+/// Whether the pods that request GPUs could use free ones: on average over these pods, as if one more of each came. The
+/// first reason counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reason {
+    Usable,
+    /// Of each GPU, or of all together on a node; or another model or tier is requested.
+    TooLittle,
+    Cpu,
+    Memory,
+    Taint,
+    Unschedulable,
+}
+
+/// What is left of a node.
+struct Room<'a> {
+    node: &'a LiveNode,
+    /// By the Node, or by what divvy-node says of it.
+    is_closed: bool,
+    gpus: f64,
+    cpu: u32,
+    memory: u32,
+}
+
+/// Pods that are alike to the scheduler.
+struct Group<'a> {
+    demand: Arc<Demand>,
+    pod: &'a LivePod,
+    pods: u32,
+}
+
+/// The most frequent pods that are looked at.
+const MOST_GROUPS: usize = 64;
+
+// === impl Reason ===
+
+impl Reason {
+    const ALL: [Self; 6] = [Self::Usable, Self::TooLittle, Self::Cpu, Self::Memory, Self::Taint, Self::Unschedulable];
+
+    /// For people.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Usable => "usable",
+            Self::TooLittle => "too small, too few on a node, or of another model",
+            Self::Cpu => "short of CPU on the node",
+            Self::Memory => "short of memory on the node",
+            Self::Taint => "behind taints of the node",
+            Self::Unschedulable => "on a node that is cordoned or not ready",
+        }
+    }
+}
+
+/// Free GPUs by reason, all reasons. `index` knows GPUs and pods, and nothing of Nodes, so that it refuses none for them.
+/// Without pods that request GPUs, none.
+pub(super) fn free(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Vec<Free> {
+    let (rooms, groups) = (rooms(index, nodes, pods), groups(index, pods));
+    let all: f64 = groups.iter().map(|group| f64::from(group.pods)).sum();
+    let names: Vec<&str> = rooms.iter().map(|room| &*room.node.name).collect();
+    let mut by_reason: BTreeMap<Reason, f64> = Reason::ALL.into_iter().map(|reason| (reason, 0.0)).collect();
+    for Group { demand, pod, pods } in &groups {
+        let ranking = index.rank(&Query::new(demand, index.config()), &names, true);
+        let fitting: HashSet<usize> = ranking.fitting.iter().map(|(node, _)| node.name).collect();
+        for (at, room) in rooms.iter().enumerate() {
+            let reason = room.reason(fitting.contains(&at), pod);
+            *by_reason.entry(reason).or_default() += room.gpus * f64::from(*pods) / all;
+        }
+    }
+    let free = by_reason.into_iter().map(|(reason, gpus)| Free { reason, gpus });
+    free.filter(|_| !groups.is_empty()).collect()
+}
+
+/// Nodes with GPUs.
+fn rooms<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec<Room<'a>> {
+    let mut taken: HashMap<&str, (u32, u32)> = HashMap::new();
+    for pod in pods {
+        let Some(node) = &pod.view.node else { continue };
+        let (cpu, memory) = taken.entry(node).or_default();
+        (*cpu, *memory) = (cpu.saturating_add(pod.view.cpu_milli), memory.saturating_add(pod.memory));
+    }
+    let with_gpus = index.nodes();
+    let with_gpus: HashMap<&str, &Node> = with_gpus.iter().map(|node| (&*node.name, &**node)).collect();
+    let room = |node: &'a LiveNode| {
+        let (cpu, memory) = taken.get(&*node.name).copied().unwrap_or_default();
+        let reported = with_gpus.get(&*node.name)?;
+        Some(Room {
+            node,
+            is_closed: node.is_closed || reported.closed.is_some(),
+            gpus: reported.cards.iter().map(free_part).sum(),
+            cpu: node.cpu.saturating_sub(cpu),
+            memory: node.memory.saturating_sub(memory),
+        })
+    };
+    nodes.iter().filter_map(room).collect()
+}
+
+/// Pods that request GPUs, the most frequent first.
+fn groups<'a>(index: &Index, pods: &'a [LivePod]) -> Vec<Group<'a>> {
+    let mut groups: HashMap<(Shape, u32, u32, String), Group<'a>> = HashMap::new();
+    for pod in pods {
+        let Ok(Some(demand)) = Demand::of(&pod.view, index.config()) else { continue };
+        let key = (demand.shape(), demand.cpu_milli, pod.memory, format!("{:?}", pod.tolerations));
+        groups.entry(key).or_insert_with(|| Group { demand: demand.into(), pod, pods: 0 }).pods += 1;
+    }
+    let mut groups: Vec<Group<'a>> = groups.into_values().collect();
+    groups.sort_by_key(|group| (Reverse(group.pods), Arc::clone(&group.demand.uid)));
+    groups.truncate(MOST_GROUPS);
+    groups
+}
+
+/// The mean of what is free of memory and compute; nothing of a card that takes no more shares.
+fn free_part(card: &Card) -> f64 {
+    let part = |free: u64, of: u64| if of == 0 { 0.0 } else { free as f64 / of as f64 };
+    let memory = card.memory_capacity.as_mib();
+    let cores = card.cores_capacity.units();
+    let memory = part(memory.saturating_sub(card.held.memory.as_mib()), memory);
+    let cores = part(cores.saturating_sub(card.held.cores.units()).into(), cores.into());
+    let is_full = !card.healthy
+        || card.held.exclusive
+        || card.free_slots == 0
+        || (card.undivided && card.held.pods > 0)
+        || memory <= 0.0;
+    if is_full { 0.0 } else { f64::midpoint(memory, cores) }
+}
+
+// === impl Room ===
+
+impl Room<'_> {
+    fn reason(&self, fits_gpus: bool, pod: &LivePod) -> Reason {
+        let reasons = [
+            (self.is_closed, Reason::Unschedulable),
+            (self.node.taints.iter().any(|taint| !is_tolerated(taint, &pod.tolerations)), Reason::Taint),
+            (!fits_gpus, Reason::TooLittle),
+            (self.cpu < pod.view.cpu_milli, Reason::Cpu),
+            (self.memory < pod.memory, Reason::Memory),
+        ];
+        reasons.into_iter().find(|(is_so, _)| *is_so).map_or(Reason::Usable, |(_, reason)| reason)
+    }
+}

@@ -1,0 +1,179 @@
+//! What a live cluster's GPUs would come to under schedulers that are set up in one way or another, if pods such as its own
+//! came until they have requested all of them.
+//!
+//! In the simulator all GPUs are alike but for their model: a request for memory in MiB is taken as a part of the most
+//! frequent GPU that the pod accepts, one of several containers as one for all their GPUs, and a MIG instance as a GPU.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use divvy_api::annotation::PolicyName;
+use divvy_api::request::Sharing;
+use divvy_index::demand::Demand;
+use divvy_index::{Index, Node};
+use divvy_placement::{Card, is_allowed};
+use divvy_simulate::churn::Unplaced;
+use divvy_simulate::policy::{Name, Scheduler, Ties};
+use divvy_simulate::report::PolicyReport;
+use divvy_simulate::setup::{SHORTLIST, Setup};
+use divvy_simulate::study::{self, Settings};
+use divvy_simulate::target::Target;
+use divvy_simulate::workload::{Kind, Machine, Models, Part, Taints, Workload, WorkloadError};
+use k8s_openapi::api::core::v1::Taint;
+use serde::Serialize;
+
+use super::objects::{LiveNode, LivePod, is_tolerated};
+
+/// GPUs that are left under one scheduler.
+#[derive(Debug, Serialize)]
+pub(super) struct Left {
+    pub(super) scheduler: &'static str,
+    /// When pods have requested all GPUs, in percent of them.
+    pub(super) unallocated_pct_mean: f64,
+    pub(super) unallocated_pct_sd: f64,
+    /// The mean as a number of GPUs.
+    pub(super) gpus: f64,
+}
+
+/// What machines and pods are told apart by.
+struct Facts<'a> {
+    /// A GPU of each model, the most frequent first.
+    models: Vec<&'a Card>,
+    taints: Vec<&'a Taint>,
+}
+
+const SETUPS: [(Setup, &str); 5] = [
+    (Setup::AllAsked, "asks the extender about every pod and every node"),
+    (Setup::InTree, "kube-scheduler"),
+    (Setup::Extender, "kube-scheduler, extender"),
+    (Setup::AllNodes, "kube-scheduler, extender, percentageOfNodesToScore: 100"),
+    (Setup::SoftTaints, "kube-scheduler, extender, soft taints"),
+];
+/// What pods have requested in the end, in percent of all GPUs.
+const UNTIL: u32 = 100;
+/// Most cards of a node, and of a pod, in the simulator.
+const MOST_CARDS: u32 = 32;
+
+/// Pods that come in all runs, about.
+pub(in crate::simulate) fn pods_to_come(workload: &Workload, seeds: &[u64]) -> u64 {
+    study::pods(workload, &settings(PolicyName::default(), seeds)) * SETUPS.len() as u64
+}
+
+/// GPUs that are left, one run for each seed; counts pods that have come in `arrived`.
+pub(super) fn left(workload: &Arc<Workload>, name: PolicyName, seeds: &[u64], arrived: &AtomicU64) -> Vec<Left> {
+    let (settings, target, writes) = (settings(name, seeds), Target::of(workload), Arc::default());
+    let left = |(setup, scheduler): (Setup, &'static str)| {
+        let outcomes = study::study_with(workload, &settings, arrived, &|_, cluster| {
+            setup.policy(name, workload, cluster, &target, &writes)
+        });
+        let report = PolicyReport::of(Name::Product(name), &settings, &outcomes.concat());
+        let at = report.at.last()?;
+        let (unallocated_pct_mean, unallocated_pct_sd) = (at.unallocated_pct_mean, at.unallocated_pct_sd);
+        let gpus = unallocated_pct_mean / 100.0 * workload.capacity() as f64 / 1000.0;
+        Some(Left { scheduler, unallocated_pct_mean, unallocated_pct_sd, gpus })
+    };
+    SETUPS.into_iter().filter_map(left).collect()
+}
+
+fn settings(name: PolicyName, seeds: &[u64]) -> Settings {
+    Settings {
+        policies: vec![Name::Product(name)],
+        seeds: seeds.to_vec(),
+        until: UNTIL,
+        churn: None,
+        unplaced: Unplaced::Dropped,
+        scheduler: Scheduler { ties: Ties::Random, shortlist: SHORTLIST },
+    }
+}
+
+/// The cluster with nobody on it but the pods that belong to its nodes, and the other pods. Nodes that take no pods are left
+/// out, and pods that would fit no node if it were empty.
+pub(super) fn workload(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
+    let nodes: Vec<&LiveNode> = nodes.iter().filter(|node| !node.is_closed).collect();
+    let reported = index.nodes();
+    let healthy = |node: &Node| node.cards.iter().filter(|card| card.healthy).cloned().collect();
+    let cards: HashMap<&str, Vec<Card>> = reported.iter().map(|node| (&*node.name, healthy(node))).collect();
+    let cards = |node: &LiveNode| cards.get(&*node.name).map_or(&[][..], Vec::as_slice);
+    let facts = Facts::of(&nodes, nodes.iter().flat_map(|node| cards(node)));
+    let machine = |node: &&LiveNode| {
+        let of_node = pods.iter().filter(|pod| pod.is_of_node && pod.view.node.as_ref() == Some(&node.name));
+        let (cpu, memory) = of_node.fold((node.cpu, node.memory), |(cpu, memory), pod| {
+            (cpu.saturating_sub(pod.view.cpu_milli), memory.saturating_sub(pod.memory))
+        });
+        let model = cards(node).first().and_then(|card| facts.models.iter().position(|gpu| gpu.model == card.model));
+        let taints = facts.taints.iter().enumerate().filter(|(_, taint)| node.taints.contains(taint));
+        Machine {
+            cpu,
+            memory,
+            cards: u32::try_from(cards(node).len()).unwrap_or(MOST_CARDS).min(MOST_CARDS),
+            model: model.unwrap_or_default(),
+            taints: taints.map(|(at, _)| at).collect(),
+        }
+    };
+    let models = facts.models.iter().map(|gpu| gpu.model.to_string()).collect();
+    let free = pods.iter().filter(|pod| !pod.is_of_node);
+    let machines: Vec<Machine> = nodes.iter().map(machine).collect();
+    let kinds = free.filter_map(|pod| facts.kind(index, pod));
+    let kinds: Vec<Kind> = kinds.filter(|kind| machines.iter().any(|machine| machine.fits(kind))).collect();
+    Workload::of(machines, models, kinds)
+}
+
+// === impl Facts ===
+
+impl<'a> Facts<'a> {
+    fn of(nodes: &[&'a LiveNode], gpus: impl Iterator<Item = &'a Card>) -> Self {
+        let mut models: Vec<(&Card, usize)> = Vec::new();
+        for gpu in gpus {
+            match models.iter_mut().find(|(known, _)| known.model == gpu.model) {
+                Some((_, count)) => *count += 1,
+                None => models.push((gpu, 1)),
+            }
+        }
+        models.sort_by_key(|(_, count)| Reverse(*count));
+        let mut taints: Vec<&Taint> = Vec::new();
+        for taint in nodes.iter().flat_map(|node| &node.taints) {
+            if taints.len() < Taints::MOST && !taints.contains(&taint) {
+                taints.push(taint);
+            }
+        }
+        Self { models: models.into_iter().map(|(gpu, _)| gpu).collect(), taints }
+    }
+
+    /// The pod's kind; `None` if no GPU will do, or if its request can't be read.
+    fn kind(&self, index: &Index, pod: &LivePod) -> Option<Kind> {
+        let tolerated = |(_, taint): &(usize, &&Taint)| is_tolerated(taint, &pod.tolerations);
+        let without_gpus = Kind {
+            cpu: pod.view.cpu_milli,
+            memory: pod.memory,
+            cards: 0,
+            part: Part::default(),
+            models: Models::ANY,
+            tolerates: self.taints.iter().enumerate().filter(tolerated).map(|(at, _)| at).collect(),
+        };
+        let Some(demand) = Demand::of(&pod.view, index.config()).ok()? else { return Some(without_gpus) };
+        let wishes = &demand.preferences;
+        let requests: Vec<_> = demand.containers.iter().filter_map(|container| container.request).collect();
+        let will_do = |(_, gpu): &(usize, &&Card)| {
+            is_allowed(&gpu.model, &wishes.models, &wishes.avoid_models)
+                && requests.iter().all(|request| request.is_within(gpu.memory))
+        };
+        let of_these: Vec<usize> = self.models.iter().enumerate().filter(will_do).map(|(at, _)| at).collect();
+        let frequent = self.models[*of_these.first()?];
+        let cards = requests.iter().map(|request| request.cards).fold(0, u32::saturating_add).min(MOST_CARDS);
+        let shares = || requests.iter().map(|request| request.share_of(frequent.memory, Sharing::Part));
+        let cores = shares().map(|share| share.cores.units() * 10).max()?;
+        let memory = shares().map(|share| share.memory.as_mib() * 1000 / frequent.memory.as_mib().max(1)).max()?;
+        let memory = u32::try_from(memory).unwrap_or(u32::MAX);
+        let is_whole = cards > 1 || shares().any(|share| share.exclusive);
+        let part = Part { cores: cores.min(1000), memory: memory.clamp(1, 1000) };
+        let is_picky = of_these.len() < self.models.len();
+        Some(Kind {
+            cards,
+            part: if is_whole { Part::WHOLE } else { part },
+            models: if is_picky { of_these.into_iter().collect() } else { Models::ANY },
+            ..without_gpus
+        })
+    }
+}
