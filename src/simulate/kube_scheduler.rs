@@ -61,7 +61,7 @@ fn enough_nodes(nodes: usize) -> usize {
 }
 
 /// Whether a pod fits by the node's CPU and memory and by the amounts of its cards. Whole cards are requested by their number
-/// alone, of which the Node offers 32 for each card, whoever holds it: as good as always enough.
+/// alone, of which the Node offers 32 for each card, held or not: as good as always enough.
 fn is_feasible(host: &Host, kind: &Kind) -> bool {
     let free = |of: fn(&Part) -> u32| host.cards.iter().map(of).sum::<u32>();
     let sums = || free(|part| part.cores) >= kind.part.cores && free(|part| part.memory) >= kind.part.memory;
@@ -84,7 +84,7 @@ impl KubeScheduler {
         Self { workload: Arc::clone(workload), in_tree, extender, shortlist, soft_taints, enough, next_start: 0 }
     }
 
-    /// It looks at all nodes, as with `percentageOfNodesToScore: 100`.
+    /// One that looks at all nodes, as with `percentageOfNodesToScore: 100`.
     #[must_use]
     pub fn of_all_nodes(self) -> Self {
         Self { enough: self.workload.machines.len(), ..self }

@@ -76,7 +76,9 @@ impl Node {
         let mut files = NodeFiles::new(directory.path().to_owned());
         files.prefix = namespace.as_ref().map(MountNamespace::prefix).unwrap_or_default();
         fs::write(&library, b"\x7fELF").unwrap();
-        let own = json!({ "tier": "shim", "libdivvyPath": library, "releaseInterval": "100ms" });
+        // A crowded machine may keep the kubelet from answering in time, and the pod isn't admitted then.
+        let own =
+            json!({ "tier": "shim", "libdivvyPath": library, "releaseInterval": "100ms", "kubeletTimeout": "5s" });
         files.keys = own.as_object().unwrap().clone();
         let scenario = Scenario::uniform(CARDS, "NVIDIA L4", 16 << 30);
         scenario.write(&files.scenario).unwrap();

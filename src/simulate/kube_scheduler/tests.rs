@@ -82,7 +82,7 @@ fn infeasible_nodes_are_passed_over() {
 }
 
 #[test]
-fn pod_that_the_extender_refuses_is_tried_on_the_nodes_that_follow() {
+fn refused_pod_is_tried_on_following_nodes() {
     let workload = workload(250, 1, &[(1000, 1, 1000)]);
     let mut cluster = Cluster::in_order(&workload, 0..250);
     let extender = extender(&workload, &cluster);

@@ -15,12 +15,13 @@ use anyhow::{Context as _, ensure};
 use divvy_api::CardId;
 use divvy_api::annotation::{self, Planned, PolicyName};
 use divvy_api::names::annotation::{CARD_MODEL, GENERATION, PLANNED};
+use divvy_api::names::taint::{EFFECT, SOFT};
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::pods::PODS;
 use divvy_e2e::view;
 use divvy_simulate::Rng;
-use divvy_simulate::cluster::{Cards, Cluster as Nodes, Place};
+use divvy_simulate::cluster::{Cards, Place};
 use divvy_simulate::extender::Extender;
 use divvy_simulate::kube_scheduler::{KubeScheduler, SoftTaints};
 use divvy_simulate::learning::Learning;
@@ -72,6 +73,9 @@ pub(crate) async fn as_simulated(cluster: &mut Cluster) -> anyhow::Result<()> {
     // Of cards, all that the scheduler knows by itself is the number of whole ones.
     let whole = workload::workload(|kind| !kind.is_share() && kind.models == Models::ANY);
     cluster.start_webhook().await?;
+    // A review has its replica look for nodes. Where that is the leader, what it has found is known when the scheduler asks: until
+    // the requests that are expected are known, pods of several GPUs then go elsewhere.
+    cluster.unregister_webhook().await?;
     cluster.webhook.configure(&json!({"softTaints": "off"})).await?;
     fakes::instead_of_the_node(cluster).await?;
     fakes::make(cluster, (0..all.machines.len()).map(|at| fake(&all, at)).collect()).await?;
@@ -125,7 +129,7 @@ fn amounts(workload: &Workload, at: usize, slots_per_card: u32, held_whole: u32)
     amounts
 }
 
-/// As its user writes it.
+/// As the webhook would let it through.
 fn pod(name: &str, kind: &Kind, models: &[String]) -> Value {
     let requests = json!({"cpu": format!("{}m", kind.cpu), "memory": format!("{}Mi", kind.memory)});
     let mut limits = requests.clone();
@@ -139,10 +143,12 @@ fn pod(name: &str, kind: &Kind, models: &[String]) -> Value {
     let named = models.iter().enumerate().filter(|(at, _)| kind.models != Models::ANY && kind.models.contain(*at));
     let named: Vec<&str> = named.map(|(_, model)| &**model).collect();
     let annotations = if named.is_empty() { json!({}) } else { json!({CARD_MODEL: named.join(",")}) };
+    let tolerated = |key: &str| json!({"key": key, "operator": "Exists", "effect": EFFECT});
+    let tolerations: Vec<Value> = SOFT.into_iter().filter(|_| kind.cards > 0).map(tolerated).collect();
     let container = json!({"name": "main", "image": "x", "resources": {"limits": limits, "requests": requests}});
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations},
-        "spec": {"automountServiceAccountToken": false, "containers": [container]},
+        "spec": {"automountServiceAccountToken": false, "tolerations": tolerations, "containers": [container]},
     })
 }
 
@@ -161,7 +167,7 @@ impl Comparison {
     /// What the real scheduler leaves.
     async fn real(&self, cluster: &mut Cluster) -> anyhow::Result<Figures> {
         self.prepare(cluster).await?;
-        let (mut tally, mut held_whole) = (self.tally(), vec![0; self.workload.machines.len()]);
+        let (mut tally, mut held_whole) = (Tally::new(&self.workload), vec![0; self.workload.machines.len()]);
         let mut clock = tokio::time::interval(Duration::from_secs(1) / PODS_PER_SECOND);
         for (serial, number) in self.pods.iter().enumerate() {
             if self.under == Under::SoftTaints {
@@ -186,16 +192,12 @@ impl Comparison {
         Ok(tally.figures())
     }
 
-    /// Of nodes in the order of their names.
-    fn tally(&self) -> Tally<'_> {
-        Tally::new(&self.workload, Nodes::in_order(&self.workload, 0..self.workload.machines.len()))
-    }
-
     fn asks_extender(&self, kind: &Kind) -> bool {
         self.under != Under::KubeScheduler && kind.cards > 0
     }
 
-    /// Nodes with nobody on them, a webhook that has seen no pod, and a scheduler that starts at the first node.
+    /// Nodes with nobody on them, a webhook that has seen no pod, and a scheduler that starts at the first node: it has listed them
+    /// by name.
     async fn prepare(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
         let with_extender = self.under != Under::KubeScheduler;
         let slots_per_card = if with_extender { SLOTS_PER_CARD } else { 1 };
@@ -276,8 +278,7 @@ impl Comparison {
     /// What a simulated scheduler leaves that breaks ties by this seed.
     fn simulated(&self, seed: u64) -> Figures {
         let (workload, nothing, mut rng) = (&self.workload, Target::default(), Rng::seed_from_u64(seed));
-        // The scheduler knows nodes in no particular order: its client has them in a map first (`reflector.go`: `watchList`).
-        let mut tally = Tally::new(workload, Nodes::new(workload, &mut rng));
+        let mut tally = Tally::new(workload);
         let extender = Extender::new(PolicyName::LeastFragmentation, workload, tally.cluster(), &nothing);
         let extender = Some(extender).filter(|_| self.under != Under::KubeScheduler);
         let soft_taints = (self.under == Under::SoftTaints).then(|| SoftTaints::at(PODS_PER_SECOND));

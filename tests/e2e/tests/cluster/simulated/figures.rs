@@ -35,8 +35,9 @@ pub(super) struct Tally<'a> {
 // === impl Tally ===
 
 impl<'a> Tally<'a> {
-    /// Nobody has come to these nodes yet.
-    pub(super) fn new(workload: &'a Workload, cluster: Cluster) -> Self {
+    /// Nobody has come yet.
+    pub(super) fn new(workload: &'a Workload) -> Self {
+        let cluster = Cluster::in_order(workload, 0..workload.machines.len());
         let (demand, unallocated) = (0.0, Vec::new());
         Self { workload, cluster, demand, unallocated, dropped_with_gpus: 0, dropped_without: 0, beside_gpus: 0 }
     }
