@@ -72,11 +72,11 @@ impl FromIterator<usize> for Cards {
 impl Host {
     /// Whether taints, CPU, host memory and the model of the cards suit a pod.
     pub fn suits_beside_cards(&self, kind: &Kind) -> bool {
-        self.has_room_beside_cards(kind) && (kind.cards == 0 || kind.models.contain(self.model))
+        self.fits_beside_cards(kind) && (kind.cards == 0 || kind.models.contain(self.model))
     }
 
     /// Whether taints, CPU and host memory suit a pod.
-    pub fn has_room_beside_cards(&self, kind: &Kind) -> bool {
+    pub fn fits_beside_cards(&self, kind: &Kind) -> bool {
         self.cpu >= kind.cpu && self.memory >= kind.memory && kind.tolerates.include(self.taints)
     }
 

@@ -66,7 +66,7 @@ fn is_feasible(host: &Host, kind: &Kind) -> bool {
     let free = |of: fn(&Part) -> u32| host.cards.iter().map(of).sum::<u32>();
     let sums = || free(|part| part.cores) >= kind.part.cores && free(|part| part.memory) >= kind.part.memory;
     let amounts = || !host.cards.is_empty() && (!kind.is_share() || sums());
-    host.has_room_beside_cards(kind) && (kind.cards == 0 || amounts())
+    host.fits_beside_cards(kind) && (kind.cards == 0 || amounts())
 }
 
 // === impl KubeScheduler ===

@@ -125,7 +125,7 @@ impl Taints {
 }
 
 impl FromIterator<usize> for Taints {
-    /// Of their numbers, below [`MOST`](Self::MOST).
+    /// Makes a set of their numbers, which are below [`MOST`](Self::MOST).
     fn from_iter<I: IntoIterator<Item = usize>>(taints: I) -> Self {
         Self(taints.into_iter().fold(0, |set, taint| set | 1 << taint))
     }

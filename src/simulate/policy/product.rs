@@ -41,7 +41,7 @@ impl Product {
     /// The best host of those with room beside their cards.
     fn best(&self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<usize> {
         let kind = &self.workload.kinds[pod.kind];
-        let suits = |(_, host): &(usize, &Host)| !host.cards.is_empty() && host.has_room_beside_cards(kind);
+        let suits = |(_, host): &(usize, &Host)| !host.cards.is_empty() && host.fits_beside_cards(kind);
         let hosts: Vec<usize> = cluster.hosts().iter().enumerate().filter(suits).map(|(at, _)| at).collect();
         let named = self.extender.filter(pod, &hosts, self.scheduler.shortlist);
         self.scheduler.ties.best(named.into_iter().map(|named| (std::cmp::Reverse(named.rank), named.host)), rng)

@@ -24,7 +24,7 @@ pub(super) struct Free {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reason {
     Usable,
-    /// Of each GPU, or of all together on a node; or another model or tier is requested.
+    /// The GPU has too little left, or the node too few GPUs, or another model or tier is requested.
     TooLittle,
     Cpu,
     Memory,
@@ -32,8 +32,8 @@ pub(super) enum Reason {
     Unschedulable,
 }
 
-/// What is left of a node.
-struct Room<'a> {
+/// Free capacity of a node.
+struct NodeCapacity<'a> {
     node: &'a LiveNode,
     /// By the Node, or by what divvy-node says of it.
     is_closed: bool,
@@ -73,16 +73,16 @@ impl Reason {
 /// Free GPUs by reason, all reasons. `index` knows GPUs and pods, and nothing of Nodes, so that it refuses none for them.
 /// Without pods that request GPUs, none.
 pub(super) fn free(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Vec<Free> {
-    let (rooms, groups) = (rooms(index, nodes, pods), groups(index, pods));
+    let (capacities, groups) = (capacities(index, nodes, pods), groups(index, pods));
     let all: f64 = groups.iter().map(|group| f64::from(group.pods)).sum();
-    let names: Vec<&str> = rooms.iter().map(|room| &*room.node.name).collect();
+    let names: Vec<&str> = capacities.iter().map(|capacity| &*capacity.node.name).collect();
     let mut by_reason: BTreeMap<Reason, f64> = Reason::ALL.into_iter().map(|reason| (reason, 0.0)).collect();
     for Group { demand, pod, pods } in &groups {
         let ranking = index.rank(&Query::new(demand, index.config()), &names, true);
         let fitting: HashSet<usize> = ranking.fitting.iter().map(|(node, _)| node.name).collect();
-        for (at, room) in rooms.iter().enumerate() {
-            let reason = room.reason(fitting.contains(&at), pod);
-            *by_reason.entry(reason).or_default() += room.gpus * f64::from(*pods) / all;
+        for (at, capacity) in capacities.iter().enumerate() {
+            let reason = capacity.reason(fitting.contains(&at), pod);
+            *by_reason.entry(reason).or_default() += capacity.gpus * f64::from(*pods) / all;
         }
     }
     let free = by_reason.into_iter().map(|(reason, gpus)| Free { reason, gpus });
@@ -90,7 +90,7 @@ pub(super) fn free(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Vec<F
 }
 
 /// Nodes with GPUs.
-fn rooms<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec<Room<'a>> {
+fn capacities<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec<NodeCapacity<'a>> {
     let mut taken: HashMap<&str, (u32, u32)> = HashMap::new();
     for pod in pods {
         let Some(node) = &pod.view.node else { continue };
@@ -99,10 +99,10 @@ fn rooms<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec<Room
     }
     let with_gpus = index.nodes();
     let with_gpus: HashMap<&str, &Node> = with_gpus.iter().map(|node| (&*node.name, &**node)).collect();
-    let room = |node: &'a LiveNode| {
+    let capacity = |node: &'a LiveNode| {
         let (cpu, memory) = taken.get(&*node.name).copied().unwrap_or_default();
         let reported = with_gpus.get(&*node.name)?;
-        Some(Room {
+        Some(NodeCapacity {
             node,
             is_closed: node.is_closed || reported.closed.is_some(),
             gpus: reported.cards.iter().map(free_part).sum(),
@@ -110,7 +110,7 @@ fn rooms<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec<Room
             memory: node.memory.saturating_sub(memory),
         })
     };
-    nodes.iter().filter_map(room).collect()
+    nodes.iter().filter_map(capacity).collect()
 }
 
 /// Pods that request GPUs, the most frequent first.
@@ -142,9 +142,9 @@ fn free_part(card: &Card) -> f64 {
     if is_full { 0.0 } else { f64::midpoint(memory, cores) }
 }
 
-// === impl Room ===
+// === impl NodeCapacity ===
 
-impl Room<'_> {
+impl NodeCapacity<'_> {
     fn reason(&self, fits_gpus: bool, pod: &LivePod) -> Reason {
         let reasons = [
             (self.is_closed, Reason::Unschedulable),

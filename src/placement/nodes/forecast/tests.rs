@@ -179,7 +179,7 @@ fn model_that_requests_will_need_has_a_price() {
 }
 
 #[test]
-fn scarce_model_has_a_price_while_few_requests_have_been_counted() {
+fn scarce_model_has_a_price_while_few_requests_are_counted() {
     let l4 = |counted| {
         let expected = ExpectedRequests { counted, ..expected(&[(whole(1, 0), 1)]) };
         Forecast::new(&expected, &two_models()).prices(&[500_000, 5000], 1_000_000)[1]
