@@ -47,6 +47,8 @@ const TAINTED_WITHIN: u32 = 15;
 /// Calls of the extender for one pod: by the third the scheduler has come round all nodes, and the fourth shows that it is
 /// done with the third.
 const CALLS: u32 = 4;
+/// In the scheduler's words for a pod that it may try again: the extender has refused nodes.
+const BY_EXTENDER: &str = "Insufficient GPUs";
 /// Between two looks at a pod.
 const SOON: Duration = Duration::from_millis(4);
 
@@ -242,14 +244,15 @@ impl Comparison {
             if let Some(node) = found["spec"]["nodeName"].as_str() {
                 return self.place(node, &found, kind, tally).map(Some);
             }
-            if view::condition(&found, "PodScheduled").is_some_and(|scheduled| scheduled["reason"] == "Unschedulable") {
+            let refused = view::condition(&found, "PodScheduled").filter(|said| said["reason"] == "Unschedulable");
+            if let Some(said) = refused.and_then(|refused| refused["message"].as_str()) {
                 let now = self.filter_calls(cluster, kind).await;
                 if now > before {
                     (before, calls) = (now, calls + 1);
                     let event = json!({"metadata": {"annotations": {GENERATION: now.to_string()}}});
                     cluster.api.patch(&format!("/api/v1/nodes/{}", node_name(0)), Part::Object, &event).await?;
                 }
-                if calls == 0 || calls == CALLS {
+                if calls == CALLS || !said.contains(BY_EXTENDER) {
                     cluster.api.delete(&path).await?;
                     return Ok(None);
                 }
