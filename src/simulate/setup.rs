@@ -24,17 +24,21 @@ pub enum Setup {
     /// and with `percentageOfNodesToScore: 100`,
     AllNodes,
     /// or with soft taints on nodes.
-    SoftTaints,
+    SoftTaints {
+        /// While the webhook writes them, by the clock.
+        pods_per_second: u32,
+    },
 }
 
 /// Nodes that the extender names: the webhook's default.
 pub const SHORTLIST: usize = 16;
-/// While the webhook writes soft taints.
-const PODS_PER_SECOND: u32 = 1;
 
 // === impl Setup ===
 
 impl Setup {
+    /// Soft taints where a pod comes each second.
+    pub const SOFT_TAINTS: Self = Self::SoftTaints { pods_per_second: 1 };
+
     /// The scheduler and the extender for an empty cluster, where the extender's policy of this name is told `expected`.
     /// Writes of soft taints add up in `writes`.
     pub fn policy(
@@ -55,8 +59,8 @@ impl Setup {
             Self::InTree => Box::new(scheduler(None, None)),
             Self::Extender => Box::new(scheduler(extender(), None)),
             Self::AllNodes => Box::new(scheduler(extender(), None).of_all_nodes()),
-            Self::SoftTaints => {
-                let soft_taints = SoftTaints::at(PODS_PER_SECOND).counted(Arc::clone(writes));
+            Self::SoftTaints { pods_per_second } => {
+                let soft_taints = SoftTaints::at(pods_per_second).counted(Arc::clone(writes));
                 Box::new(scheduler(extender(), Some(soft_taints)))
             }
         }

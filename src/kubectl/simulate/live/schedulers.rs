@@ -49,7 +49,7 @@ const SETUPS: [(Setup, &str); 5] = [
     (Setup::InTree, "kube-scheduler"),
     (Setup::Extender, "kube-scheduler, extender"),
     (Setup::AllNodes, "kube-scheduler, extender, percentageOfNodesToScore: 100"),
-    (Setup::SoftTaints, "kube-scheduler, extender, soft taints"),
+    (Setup::SOFT_TAINTS, "kube-scheduler, extender, soft taints"),
 ];
 /// What pods have requested in the end, in percent of all GPUs.
 const UNTIL: u32 = 100;

@@ -47,7 +47,7 @@ pub(crate) const CONTENDERS: [Contender; 7] = [
 const IDEAL: Contender = own("ideal: all nodes, mix known", Setup::AllAsked, false);
 const IN_TREE: Contender =
     Contender { says: "in-tree scores alone", name: Name::InTree, under: Under::Setup(Setup::InTree), learns: false };
-const SOFT_TAINTS: Contender = own("extender and soft taints, mix known", Setup::SoftTaints, false);
+const SOFT_TAINTS: Contender = own("extender and soft taints, mix known", Setup::SOFT_TAINTS, false);
 
 /// Under kube-scheduler as it comes, after what they could come to.
 pub(crate) const STOCK_CONTENDERS: [Contender; 5] = [
@@ -55,7 +55,7 @@ pub(crate) const STOCK_CONTENDERS: [Contender; 5] = [
     IN_TREE,
     own("extender, mix known", Setup::Extender, false),
     SOFT_TAINTS,
-    own("extender and soft taints, mix learned", Setup::SoftTaints, true),
+    own("extender and soft taints, mix learned", Setup::SOFT_TAINTS, true),
 ];
 
 /// Where pods wait.
@@ -74,7 +74,7 @@ const fn own(says: &'static str, setup: Setup, learns: bool) -> Contender {
 impl Contender {
     /// Whether nodes have soft taints.
     pub(crate) fn writes_taints(&self) -> bool {
-        matches!(self.under, Under::Setup(Setup::SoftTaints))
+        matches!(self.under, Under::Setup(Setup::SoftTaints { .. }))
     }
 
     /// The policy, for an empty cluster. It is told `target` unless it learns, and adds up its writes of soft taints in

@@ -22,11 +22,9 @@ use divvy_e2e::pods::PODS;
 use divvy_e2e::view;
 use divvy_simulate::Rng;
 use divvy_simulate::cluster::{Cards, Place};
-use divvy_simulate::extender::Extender;
-use divvy_simulate::kube_scheduler::{KubeScheduler, SoftTaints};
 use divvy_simulate::learning::Learning;
 use divvy_simulate::policy::Policy as _;
-use divvy_simulate::setup::SHORTLIST;
+use divvy_simulate::setup::Setup;
 use divvy_simulate::target::Target;
 use divvy_simulate::workload::{Arrival, Kind, Models, Workload};
 use divvy_testkit::outside::SLOTS_PER_CARD;
@@ -52,19 +50,8 @@ const BY_EXTENDER: &str = "Insufficient GPUs";
 /// Between two looks at a pod.
 const SOON: Duration = Duration::from_millis(4);
 
-/// What places the pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Under {
-    /// kube-scheduler alone,
-    KubeScheduler,
-    /// with the extender,
-    Extender,
-    /// and with soft taints.
-    SoftTaints,
-}
-
 struct Comparison {
-    under: Under,
+    setup: Setup,
     workload: Arc<Workload>,
     pods: Vec<usize>,
 }
@@ -83,17 +70,16 @@ pub(crate) async fn as_simulated(cluster: &mut Cluster) -> anyhow::Result<()> {
     fakes::make(cluster, (0..all.machines.len()).map(|at| fake(&all, at)).collect()).await?;
     let rounds = std::env::var("DIVVY_E2E_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let mut wrong = Vec::new();
-    for (under, workload) in
-        [(Under::KubeScheduler, whole), (Under::Extender, Arc::clone(&all)), (Under::SoftTaints, all)]
-    {
-        let comparison = Comparison { under, pods: workload::pods(&workload), workload };
-        println!("  {under:?}, {} pods:", comparison.pods.len());
+    let soft_taints = Setup::SoftTaints { pods_per_second: PODS_PER_SECOND };
+    for (setup, workload) in [(Setup::InTree, whole), (Setup::Extender, Arc::clone(&all)), (soft_taints, all)] {
+        let comparison = Comparison { setup, pods: workload::pods(&workload), workload };
+        println!("  {setup:?}, {} pods:", comparison.pods.len());
         let mut real = Vec::new();
         for _ in 0..rounds {
-            real.push(comparison.real(cluster).await.with_context(|| format!("{under:?}"))?);
+            real.push(comparison.real(cluster).await.with_context(|| format!("{setup:?}"))?);
         }
         let simulated: Vec<Figures> = (1..=RUNS).map(|seed| comparison.simulated(seed)).collect();
-        wrong.extend(compare(&real, &simulated).into_iter().map(|what| format!("{under:?}: {what}")));
+        wrong.extend(compare(&real, &simulated).into_iter().map(|what| format!("{setup:?}: {what}")));
     }
     ensure!(wrong.is_empty(), "the real scheduler does something else: {}", wrong.join("; "));
     Ok(())
@@ -172,7 +158,7 @@ impl Comparison {
         let (mut tally, mut held_whole) = (Tally::new(&self.workload), vec![0; self.workload.machines.len()]);
         let mut clock = tokio::time::interval(Duration::from_secs(1) / PODS_PER_SECOND);
         for (serial, number) in self.pods.iter().enumerate() {
-            if self.under == Under::SoftTaints {
+            if self.has_soft_taints() {
                 clock.tick().await;
             }
             let kind = &self.workload.kinds[*number];
@@ -194,20 +180,24 @@ impl Comparison {
         Ok(tally.figures())
     }
 
+    fn has_soft_taints(&self) -> bool {
+        matches!(self.setup, Setup::SoftTaints { .. })
+    }
+
     fn asks_extender(&self, kind: &Kind) -> bool {
-        self.under != Under::KubeScheduler && kind.cards > 0
+        self.setup != Setup::InTree && kind.cards > 0
     }
 
     /// Nodes with nobody on them, a webhook that has seen no pod, and a scheduler that starts at the first node: it has listed them
     /// by name.
     async fn prepare(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
-        let with_extender = self.under != Under::KubeScheduler;
+        let with_extender = self.setup != Setup::InTree;
         let slots_per_card = if with_extender { SLOTS_PER_CARD } else { 1 };
         cluster.control_plane.scheduler.kill().await?;
         for at in 0..self.workload.machines.len() {
             fakes::offer(cluster, &node_name(at), &amounts(&self.workload, at, slots_per_card, 0)).await?;
         }
-        let with_taints = self.under == Under::SoftTaints;
+        let with_taints = self.has_soft_taints();
         cluster.webhook.configure(&json!({"softTaints": if with_taints { "on" } else { "off" }})).await?;
         cluster.webhook_ready().await?;
         cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
@@ -282,11 +272,9 @@ impl Comparison {
     fn simulated(&self, seed: u64) -> Figures {
         let (workload, nothing, mut rng) = (&self.workload, Target::default(), Rng::seed_from_u64(seed));
         let mut tally = Tally::new(workload);
-        let extender = Extender::new(PolicyName::LeastFragmentation, workload, tally.cluster(), &nothing);
-        let extender = Some(extender).filter(|_| self.under != Under::KubeScheduler);
-        let soft_taints = (self.under == Under::SoftTaints).then(|| SoftTaints::at(PODS_PER_SECOND));
-        let scheduler = KubeScheduler::new(workload, extender, SHORTLIST, soft_taints);
-        let mut policy = Learning::new(workload, Box::new(scheduler), None);
+        let policy =
+            self.setup.policy(PolicyName::LeastFragmentation, workload, tally.cluster(), &nothing, &Arc::default());
+        let mut policy = Learning::new(workload, policy, None);
         // The first pod comes at any time after a round.
         for _ in 0..u64::from(TAINTED_WITHIN * PODS_PER_SECOND) + seed {
             policy.tick(tally.cluster());
