@@ -55,6 +55,22 @@ impl ShareKinds {
     }
 }
 
+// === impl Card ===
+
+impl Card {
+    /// Free part of the card, from 0 to 1: the mean of memory and compute. 0 without free memory, and if it takes no more shares.
+    pub fn free_part(&self) -> f64 {
+        let free = CardFree::of(self);
+        let part = |free: u32, of: u32| f64::from(free) / f64::from(of.max(1));
+        let mib = |memory: Memory| u32::try_from(memory.as_mib()).unwrap_or(u32::MAX);
+        if free.takes == ShareKinds::default() || free.memory.is_zero() {
+            return 0.0;
+        }
+        let memory = part(mib(free.memory), mib(self.memory_capacity));
+        f64::midpoint(memory, part(free.cores.units(), self.cores_capacity.units()))
+    }
+}
+
 // === impl CardFree ===
 
 impl CardFree {

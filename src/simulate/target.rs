@@ -4,7 +4,8 @@
 use crate::cluster::Host;
 use crate::workload::{Kind, Taints, Workload};
 
-/// Kinds of pods that are expected, each with its part of all; together 1. Host memory and tolerations don't count: they are nothing in all.
+/// Kinds of pods that are expected, each with its part of all; together 1. Host memory and tolerations don't count: they are
+/// nothing in all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Target {
     /// Those that cover most pods, the most frequent first.

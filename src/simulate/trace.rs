@@ -34,8 +34,8 @@ const CARD_MEMORY: &str = "gpu_memory_milli";
 const MOST_CPU: u32 = 100_000_000;
 /// MiB: 1 PiB.
 const MOST_MEMORY: u32 = 1 << 30;
-/// Cards of a machine, or of a pod.
-pub(crate) const MOST_CARDS: u32 = 32;
+/// Most cards of a machine, and of a pod.
+pub const MOST_CARDS: u32 = 32;
 
 /// A node of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -208,11 +208,12 @@ impl Workload {
             Machine { cpu: *cpu, memory: *memory, cards: *cards, model, taints: Taints::default() }
         };
         let machines: Vec<Machine> = nodes.iter().map(machine).collect();
-        let pods: Vec<Kind> = pods.iter().map(|pod| kind(pod, &models)).collect();
-        Self::of(machines, models, pods)
+        let names = models.clone();
+        Self::of(machines, models, pods.iter().map(|pod| kind(pod, &names)))
     }
 
-    /// Workload of these machines, with models of these names, and of these pods.
+    /// Workload of these machines, with models of these names, and of these pods, which are made only if a set holds so many
+    /// models.
     pub fn of(
         machines: Vec<Machine>,
         models: Vec<String>,
@@ -265,4 +266,19 @@ fn numbered(pods: impl IntoIterator<Item = Kind>) -> (Vec<Kind>, Vec<usize>) {
     };
     let pods = pods.into_iter().map(number).collect();
     (kinds, pods)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_models_than_a_set_holds_are_refused() {
+        let node =
+            |number| TraceNode { cpu: 1, memory: 1, cards: 1, model: format!("M{number:02}"), ..TraceNode::default() };
+        let pod = TracePod { cards: 1, milli: 1000, models: vec!["M64".to_owned()], ..TracePod::default() };
+        let nodes: Vec<TraceNode> = (0..65).map(node).collect();
+        let refused = Workload::new(&nodes, &[pod]).expect_err("too many");
+        assert_eq!(refused.to_string(), "the nodes have GPUs of 65 models: expected at most 64");
+    }
 }

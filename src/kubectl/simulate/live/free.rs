@@ -9,7 +9,7 @@ use divvy_index::{Index, Node, Query};
 use divvy_placement::Card;
 use serde::Serialize;
 
-use super::objects::{LiveNode, LivePod, is_tolerated};
+use super::objects::{LiveNode, LivePod, is_tolerated, requested_of_nodes};
 
 /// Free GPUs of which this is so. Parts of GPUs count as such, by the mean of memory and compute.
 #[derive(Clone, Debug, Serialize)]
@@ -91,23 +91,18 @@ pub(super) fn free(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Vec<F
 
 /// Nodes with GPUs.
 fn capacities<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec<NodeCapacity<'a>> {
-    let mut taken: HashMap<&str, (u32, u32)> = HashMap::new();
-    for pod in pods {
-        let Some(node) = &pod.view.node else { continue };
-        let (cpu, memory) = taken.entry(node).or_default();
-        (*cpu, *memory) = (cpu.saturating_add(pod.view.cpu_milli), memory.saturating_add(pod.memory));
-    }
+    let requested = requested_of_nodes(pods.iter());
     let with_gpus = index.nodes();
     let with_gpus: HashMap<&str, &Node> = with_gpus.iter().map(|node| (&*node.name, &**node)).collect();
     let capacity = |node: &'a LiveNode| {
-        let (cpu, memory) = taken.get(&*node.name).copied().unwrap_or_default();
         let reported = with_gpus.get(&*node.name)?;
+        let (cpu, memory) = node.without(&requested);
         Some(NodeCapacity {
             node,
             is_closed: node.is_closed || reported.closed.is_some(),
-            gpus: reported.cards.iter().map(free_part).sum(),
-            cpu: node.cpu.saturating_sub(cpu),
-            memory: node.memory.saturating_sub(memory),
+            gpus: reported.cards.iter().map(Card::free_part).sum(),
+            cpu,
+            memory,
         })
     };
     nodes.iter().filter_map(capacity).collect()
@@ -125,21 +120,6 @@ fn groups<'a>(index: &Index, pods: &'a [LivePod]) -> Vec<Group<'a>> {
     groups.sort_by_key(|group| (Reverse(group.pods), Arc::clone(&group.demand.uid)));
     groups.truncate(MOST_GROUPS);
     groups
-}
-
-/// The mean of what is free of memory and compute; nothing of a card that takes no more shares.
-fn free_part(card: &Card) -> f64 {
-    let part = |free: u64, of: u64| if of == 0 { 0.0 } else { free as f64 / of as f64 };
-    let memory = card.memory_capacity.as_mib();
-    let cores = card.cores_capacity.units();
-    let memory = part(memory.saturating_sub(card.held.memory.as_mib()), memory);
-    let cores = part(cores.saturating_sub(card.held.cores.units()).into(), cores.into());
-    let is_full = !card.healthy
-        || card.held.exclusive
-        || card.free_slots == 0
-        || (card.undivided && card.held.pods > 0)
-        || memory <= 0.0;
-    if is_full { 0.0 } else { f64::midpoint(memory, cores) }
 }
 
 // === impl NodeCapacity ===

@@ -1,5 +1,7 @@
 //! Nodes and pods as kube-scheduler looks at them, beside their GPUs.
 
+use std::collections::HashMap;
+
 use divvy_api::ContainerKind;
 use divvy_api::pod::{PodSum, peak};
 use divvy_api::quantity::parse_bytes;
@@ -42,6 +44,17 @@ pub(super) struct LiveNode {
 #[derive(Clone, Copy, Debug, Default)]
 struct HostMemory(u64);
 
+/// CPU in thousandths of a core, and memory in MiB, that these pods request, by node.
+pub(super) fn requested_of_nodes<'a>(pods: impl Iterator<Item = &'a LivePod>) -> HashMap<&'a str, (u32, u32)> {
+    let mut requested: HashMap<&str, (u32, u32)> = HashMap::new();
+    for pod in pods {
+        let Some(node) = &pod.view.node else { continue };
+        let (cpu, memory) = requested.entry(node).or_default();
+        (*cpu, *memory) = (cpu.saturating_add(pod.view.cpu_milli), memory.saturating_add(pod.memory));
+    }
+    requested
+}
+
 // === impl LivePod ===
 
 impl<'de> Deserialize<'de> for LivePod {
@@ -79,6 +92,12 @@ fn requested(container: &Container) -> HostMemory {
 // === impl LiveNode ===
 
 impl LiveNode {
+    /// CPU and memory that are left where pods request so much of each node.
+    pub(super) fn without(&self, requested: &HashMap<&str, (u32, u32)>) -> (u32, u32) {
+        let (cpu, memory) = requested.get(&*self.name).copied().unwrap_or_default();
+        (self.cpu.saturating_sub(cpu), self.memory.saturating_sub(memory))
+    }
+
     /// A Node that says neither CPU nor memory has none.
     pub(super) fn of(node: &NodeView) -> Self {
         let memory = node.allocatable("memory").and_then(|text| parse_bytes(text).ok());

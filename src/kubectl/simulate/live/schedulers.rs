@@ -20,11 +20,12 @@ use divvy_simulate::report::PolicyReport;
 use divvy_simulate::setup::{SHORTLIST, Setup};
 use divvy_simulate::study::{self, Settings};
 use divvy_simulate::target::Target;
+use divvy_simulate::trace::MOST_CARDS;
 use divvy_simulate::workload::{Kind, Machine, Models, Part, Taints, Workload, WorkloadError};
 use k8s_openapi::api::core::v1::Taint;
 use serde::Serialize;
 
-use super::objects::{LiveNode, LivePod, is_tolerated};
+use super::objects::{LiveNode, LivePod, is_tolerated, requested_of_nodes};
 
 /// GPUs that are left under one scheduler.
 #[derive(Debug, Serialize)]
@@ -53,8 +54,6 @@ const SETUPS: [(Setup, &str); 5] = [
 ];
 /// What pods have requested in the end, in percent of all GPUs.
 const UNTIL: u32 = 100;
-/// Most cards of a node, and of a pod, in the simulator.
-const MOST_CARDS: u32 = 32;
 
 /// Pods that come in all runs, about.
 pub(in crate::simulate) fn pods_to_come(workload: &Workload, seeds: &[u64]) -> u64 {
@@ -97,11 +96,9 @@ pub(super) fn workload(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> R
     let cards: HashMap<&str, Vec<Card>> = reported.iter().map(|node| (&*node.name, healthy(node))).collect();
     let cards = |node: &LiveNode| cards.get(&*node.name).map_or(&[][..], Vec::as_slice);
     let facts = Facts::of(&nodes, nodes.iter().flat_map(|node| cards(node)));
+    let of_nodes = requested_of_nodes(pods.iter().filter(|pod| pod.is_of_node));
     let machine = |node: &&LiveNode| {
-        let of_node = pods.iter().filter(|pod| pod.is_of_node && pod.view.node.as_ref() == Some(&node.name));
-        let (cpu, memory) = of_node.fold((node.cpu, node.memory), |(cpu, memory), pod| {
-            (cpu.saturating_sub(pod.view.cpu_milli), memory.saturating_sub(pod.memory))
-        });
+        let (cpu, memory) = node.without(&of_nodes);
         let model = cards(node).first().and_then(|card| facts.models.iter().position(|gpu| gpu.model == card.model));
         let taints = facts.taints.iter().enumerate().filter(|(_, taint)| node.taints.contains(taint));
         Machine {
@@ -116,8 +113,8 @@ pub(super) fn workload(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> R
     let free = pods.iter().filter(|pod| !pod.is_of_node);
     let machines: Vec<Machine> = nodes.iter().map(machine).collect();
     let kinds = free.filter_map(|pod| facts.kind(index, pod));
-    let kinds: Vec<Kind> = kinds.filter(|kind| machines.iter().any(|machine| machine.fits(kind))).collect();
-    Workload::of(machines, models, kinds)
+    let fitting = kinds.filter(|kind| machines.iter().any(|machine| machine.fits(kind)));
+    Workload::of(machines.clone(), models, fitting)
 }
 
 // === impl Facts ===
@@ -161,7 +158,7 @@ impl<'a> Facts<'a> {
         };
         let of_these: Vec<usize> = self.models.iter().enumerate().filter(will_do).map(|(at, _)| at).collect();
         let frequent = self.models[*of_these.first()?];
-        let cards = requests.iter().map(|request| request.cards).fold(0, u32::saturating_add).min(MOST_CARDS);
+        let cards = requests.iter().map(|request| request.cards).fold(0, u32::saturating_add);
         let shares = || requests.iter().map(|request| request.share_of(frequent.memory, Sharing::Part));
         let cores = shares().map(|share| share.cores.units() * 10).max()?;
         let memory = shares().map(|share| share.memory.as_mib() * 1000 / frequent.memory.as_mib().max(1)).max()?;
