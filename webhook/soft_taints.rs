@@ -115,7 +115,7 @@ impl Written {
 }
 
 fn is_ours(taint: &Taint) -> bool {
-    taint.effect == taint::EFFECT && taint::SOFT.contains(&&*taint.key)
+    taint::is_soft(&taint.key, &taint.effect)
 }
 
 /// A JSON patch that gives this very version of a Node so many soft taints; `None` if it has them.

@@ -77,6 +77,12 @@ pub mod taint {
     pub const SOFT: [&str; 2] = [FREE_GPUS, CPU_FOR_GPUS];
     /// Effect of these taints.
     pub const EFFECT: &str = "PreferNoSchedule";
+
+    /// Whether a taint of this key and effect is one of them.
+    #[must_use]
+    pub fn is_soft(key: &str, effect: &str) -> bool {
+        effect == EFFECT && SOFT.contains(&key)
+    }
 }
 
 /// The four resources that a request is written in.

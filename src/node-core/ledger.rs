@@ -25,6 +25,9 @@ use journal::{Journal, Replay, UnknownVersion};
 /// rewrites of the journal, so that the revision grows even if a power loss takes all that came after.
 const OPENING: u64 = 1_000_000;
 
+/// The journal's file; others that belong to it have this name with an extension.
+const JOURNAL: &str = "journal";
+
 /// Allocations, and the journal that they survive in.
 #[derive(Debug)]
 pub struct Ledger {
@@ -80,7 +83,7 @@ impl Ledger {
     /// Opens the ledger kept in `dir`, which is created if it isn't there, and reports what was found.
     pub fn open(dir: &Path) -> Result<(Self, ReplayReport), LedgerError> {
         let lock = lock(dir)?;
-        let path = dir.join("journal");
+        let path = dir.join(JOURNAL);
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read.map_err(|source| LedgerError::Io { path: path.clone(), doing: "read", source })?,
@@ -189,7 +192,8 @@ fn next_opening(revision: u64) -> u64 {
 }
 
 /// The lock ends with the process, however that ends.
-fn lock(dir: &Path) -> Result<File, LedgerError> {
+/// Locks a ledger's directory for as long as the file is open, as [`Ledger::open`] does.
+pub fn lock(dir: &Path) -> Result<File, LedgerError> {
     let failed = |source| LedgerError::Io { path: dir.to_owned(), doing: "open the directory of", source };
     fs::create_dir_all(dir).map_err(failed)?;
     let file = File::open(dir).map_err(failed)?;
@@ -198,6 +202,12 @@ fn lock(dir: &Path) -> Result<File, LedgerError> {
         Err(TryLockError::WouldBlock) => Err(LedgerError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+/// Whether a ledger keeps a file of this name in its directory.
+#[must_use]
+pub fn is_journal(name: &str) -> bool {
+    name.strip_prefix(JOURNAL).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ use self::load::UtilizationWrites;
 use self::node::{NodeFacts, NodeView};
 use self::pruned::Pruned;
 use self::removal::Removal;
-pub use self::removal::remove;
+pub use self::removal::{Removed, remove, remove_from_all};
 use crate::config::Advertise;
 use crate::kubelet::registration::RegistrationStatus;
 use divvy_node_core::amounts::allocatable;

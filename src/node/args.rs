@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Command, CommandFactory, FromArgMatches, Parser};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use divvy_runtime::settings::FileFlags;
 pub use divvy_runtime::settings::{EX_USAGE, Stop};
 
@@ -16,9 +16,9 @@ use crate::config::{Config, ConfigError, Keys};
 struct CommandLine {
     #[command(flatten)]
     files: FileFlags,
-    /// Remove Divvy's files, labels and resources from this node unless a running pod needs them, then exit; stop the daemon first
-    #[arg(long)]
-    uninstall: bool,
+    /// Remove what Divvy left and running pods don't need, then exit; stop the daemon first. node: files of this node, and what its Node carries. watch: files, again and again as pods end, until SIGTERM. cluster: daemon and webhook, then what all Nodes carry
+    #[arg(long, value_name = "WHERE", value_enum, hide_possible_values = true, num_args = 0..=1, require_equals = true, default_missing_value = "node")]
+    uninstall: Option<Uninstall>,
     #[command(flatten)]
     keys: Keys,
 }
@@ -29,7 +29,18 @@ pub enum Job {
     /// Run the daemon.
     Serve,
     /// `--uninstall`.
-    Uninstall,
+    Uninstall(Uninstall),
+}
+
+/// What is uninstalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Uninstall {
+    /// Files on this node that no running pod needs, and amounts, labels and annotations of its Node; stop the daemon first
+    Node,
+    /// Files on this node, again and again as pods end, until SIGTERM
+    Watch,
+    /// Daemon and webhook, then what they wrote to Nodes, soft taints included; for the Job of deploy/uninstall
+    Cluster,
 }
 
 /// Where this node's configuration comes from. The file may change while the daemon runs.
@@ -57,7 +68,7 @@ pub fn parse(
     env: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Sources, Stop> {
     let line = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
-    let job = if line.uninstall { Job::Uninstall } else { Job::Serve };
+    let job = line.uninstall.map_or(Job::Serve, Job::Uninstall);
     Ok(Sources { keys: divvy_runtime::settings::Sources::new(line.files, line.keys, env)?, job })
 }
 

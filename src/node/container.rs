@@ -243,6 +243,11 @@ impl Containers {
         }
     }
 
+    /// The directories below `runDir` that hold those of all containers.
+    pub fn directories(&self) -> [PathBuf; 2] {
+        self.directories.roots()
+    }
+
     fn write_specification(&self, spec: &cdi::Spec) -> Result<(), SetupError> {
         let file = self.options.cdi_dir.join(cdi::FILE_NAME);
         let text = serde_json::to_string_pretty(spec).expect("texts and numbers always serialise") + "\n";

@@ -71,10 +71,10 @@ fn launch() -> Result<ExitCode, Stop> {
     };
     let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
     divvy_runtime::logging::init(&effective.config.log_level, effective.config.log_format);
-    if sources.job == Job::Uninstall {
+    if let Job::Uninstall(what) = sources.job {
         // A closed stdout must not stop it half-way.
         let say = |line: String| drop(writeln!(std::io::stdout(), "{line}"));
-        let left = runtime.block_on(uninstall::uninstall(&effective.config, say));
+        let left = runtime.block_on(uninstall::uninstall(what, &effective.config, say));
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let tier = isolation::select(&effective.config)?;

@@ -15,7 +15,7 @@
 
 mod accounts;
 mod driver;
-mod driver_memory;
+pub(crate) mod driver_memory;
 #[cfg(test)]
 mod fixture;
 mod overhead;

@@ -45,7 +45,7 @@ fn render(helm: &PathBuf, namespace: &str, values: &Value) -> Vec<Value> {
 fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let compare = |mut object: Value| {
         if let Some(annotations) = object["metadata"].get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.remove("helm.sh/resource-policy");
+            annotations.retain(|key, _| !key.starts_with("helm.sh/"));
         }
         if object["metadata"].get("annotations") == Some(&json!({})) {
             object["metadata"].as_object_mut().unwrap().remove("annotations");
@@ -78,7 +78,7 @@ fn plain(value: Value) -> Value {
 fn the_chart_yields_the_objects_of_the_manifests() {
     let Some(helm) = helm() else { return };
     let mut wanted = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"].map(objects::read).concat();
-    wanted.extend(objects::all("deploy/manifests"));
+    wanted.extend([objects::all("deploy/manifests"), objects::all("deploy/uninstall")].concat());
     // Helm makes the namespace, before it has a release to put anything into.
     wanted.retain(|object| object["kind"] != "Namespace");
     let second = objects::find(&wanted, "Deployment divvy-system/divvy-scheduler");
@@ -128,6 +128,36 @@ fn names_are_the_same_everywhere() {
         asked,
         ["example.com/card", "example.com/memory-512mi", "nvidia.com/gpumem-percentage", "example.com/cores"]
     );
+}
+
+#[test]
+fn uninstallation_is_a_hook_of_the_daemons_image_and_paths() {
+    let Some(helm) = helm() else { return };
+    let values = json!({
+        "images": { "node": "here/divvy-node:2" },
+        "node": { "runDir": "/run/gpus", "stateDir": "/srv/gpus" },
+        "daemonset": { "nodeSelector": { "pool": "gpu" } },
+    });
+    let objects = render(&helm, "gpus", &values);
+    let hooks: Vec<&Value> =
+        objects.iter().filter(|object| object["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete").collect();
+    assert_eq!(hooks.len(), objects::all("deploy/uninstall").len());
+    let weight = |object: &Value| object["metadata"]["annotations"]["helm.sh/hook-weight"].as_str().unwrap().to_owned();
+    let job = objects::find(&objects, "Job gpus/divvy-uninstall");
+    assert!(hooks.iter().all(|hook| weight(hook) < weight(job) || hook["kind"] == "Job"), "the Job needs the others");
+    let set = objects::find(&objects, "DaemonSet gpus/divvy-uninstall");
+    for workload in [job, set] {
+        let spec = workload["spec"]["template"]["spec"].to_string();
+        assert!(spec.contains("here/divvy-node:2") && !spec.contains("\"divvy-node:0"), "{spec}");
+    }
+    let spec = &set["spec"]["template"]["spec"];
+    assert_eq!(spec["nodeSelector"], json!({ "pool": "gpu" }));
+    for container in [&spec["initContainers"][0], &spec["containers"][0]] {
+        let mounts = container["volumeMounts"].to_string();
+        assert!(mounts.contains("/run/gpus") && mounts.contains("/srv/gpus"), "{mounts}");
+    }
+    let off = render(&helm, "gpus", &json!({ "uninstall": { "enabled": false } }));
+    assert!(!off.iter().any(|object| objects::called(object).contains("divvy-uninstall")));
 }
 
 #[test]
@@ -252,6 +282,8 @@ fn the_chart_leads_to_every_manifest() {
     let text: String = templates.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
     for file in objects::files("deploy/manifests").iter().filter(|file| *file != "00-namespace.yaml") {
         assert!(text.contains(&format!("\"manifests/{file}\"")), "{file}");
-        assert!(objects::at(CHART).join("manifests").join(file).is_file(), "{file}");
+    }
+    for file in text.split('"').filter_map(|word| word.strip_suffix(".yaml")).filter(|word| word.contains('/')) {
+        assert!(objects::at(CHART).join(format!("{file}.yaml")).is_file(), "{file}: a link is missing");
     }
 }

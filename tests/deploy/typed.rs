@@ -71,7 +71,7 @@ fn lost(written: &Value, kept: &Value) -> Option<String> {
 
 #[test]
 fn no_object_has_a_field_that_its_kind_lacks() {
-    let directories = ["deploy/manifests", "deploy/examples"].map(objects::all);
+    let directories = ["deploy/manifests", "deploy/examples", "deploy/uninstall"].map(objects::all);
     let apart = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"].map(objects::read);
     for object in directories.iter().chain(&apart).flatten() {
         assert_eq!(lost(object, &as_its_kind(object)), None, "{}", objects::called(object));
@@ -80,13 +80,35 @@ fn no_object_has_a_field_that_its_kind_lacks() {
 
 #[test]
 fn objects_share_labels_and_one_namespace() {
-    for object in objects::all("deploy/manifests") {
+    for object in ["deploy/manifests", "deploy/uninstall"].map(objects::all).concat() {
         let metadata = &object["metadata"];
         assert!(["", "divvy-system"].contains(&metadata["namespace"].as_str().unwrap_or_default()), "{metadata}");
         // kubectl replaces the definition as a whole; its text is compared with the code's.
         let part_of =
             object["kind"] == "CustomResourceDefinition" || metadata["labels"]["app.kubernetes.io/part-of"] == "divvy";
         assert!(part_of, "{metadata}");
+    }
+}
+
+/// Each is where the other may be.
+#[test]
+fn daemon_is_uninstalled_where_it_runs() {
+    let [daemon, uninstall] = ["manifests/node-daemonset", "uninstall/uninstall"]
+        .map(|file| objects::read(&format!("deploy/{file}.yaml")))
+        .map(|objects| objects.into_iter().find(|object| object["kind"] == "DaemonSet").unwrap());
+    let [daemon, uninstall] = [&daemon, &uninstall].map(|set| &set["spec"]["template"]["spec"]);
+    for field in ["affinity", "tolerations", "serviceAccountName", "priorityClassName"] {
+        assert_eq!(daemon[field], uninstall[field], "{field}");
+    }
+    let volumes = daemon["volumes"].as_array().unwrap();
+    for volume in uninstall["volumes"].as_array().unwrap() {
+        assert!(volumes.contains(volume), "{volume}");
+    }
+    let mounts = daemon["containers"][0]["volumeMounts"].as_array().unwrap();
+    for container in [&uninstall["initContainers"][0], &uninstall["containers"][0]] {
+        for mount in container["volumeMounts"].as_array().unwrap() {
+            assert!(mounts.contains(mount), "{mount}");
+        }
     }
 }
 

@@ -34,7 +34,7 @@ const DEPLOY_LABELS: &str = "nvidia.com/gpu.deploy.";
 const PAUSED: &str = "paused-for-driver-upgrade";
 
 /// Name of the file in the state directory.
-const FILE: &str = "desired.json";
+pub(crate) const FILE: &str = "desired.json";
 
 // === impl Desired ===
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use divvy_api::names::annotation::{GENERATION, LABELS};
 use divvy_api::quantity::parse_count;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,16 @@ use serde_json::{Map, Value, json};
 pub(super) struct NodeView {
     pub(super) metadata: ObjectMeta,
     #[serde(default)]
+    pub(super) spec: NodeSpecView,
+    #[serde(default)]
     pub(super) status: NodeStatusView,
+}
+
+/// The part of a Node's spec that is read here.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct NodeSpecView {
+    #[serde(default)]
+    pub(super) taints: Vec<Taint>,
 }
 
 /// The part of a Node's status that is read here.

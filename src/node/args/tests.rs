@@ -231,5 +231,8 @@ fn uninstall_flag_selects_the_job() {
         parse(args, |name| (name == "NODE_NAME").then(|| "n1".into())).expect("valid").job
     };
     assert_eq!(job(&["--run-dir=/run/gpus"]), Job::Serve);
-    assert_eq!(job(&["--uninstall"]), Job::Uninstall);
+    assert_eq!(job(&["--uninstall"]), Job::Uninstall(Uninstall::Node));
+    assert_eq!(job(&["--uninstall", "--run-dir=/run/gpus"]), Job::Uninstall(Uninstall::Node));
+    assert_eq!(job(&["--uninstall=watch"]), Job::Uninstall(Uninstall::Watch));
+    assert_eq!(job(&["--uninstall=cluster"]), Job::Uninstall(Uninstall::Cluster));
 }

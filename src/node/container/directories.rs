@@ -70,6 +70,11 @@ impl Directories {
         Self { root: run_dir.join(CONTAINERS), dead: run_dir.join(DEAD), bounded: false, remover: Arc::default() }
     }
 
+    /// The directories that hold those of live and of dead containers.
+    pub(super) fn roots(&self) -> [PathBuf; 2] {
+        [self.root.clone(), self.dead.clone()]
+    }
+
     /// Whether each region is a file system of its own, with a size.
     pub(super) fn are_bounded(&self) -> bool {
         self.bounded

@@ -22,7 +22,7 @@ mod tests;
 const MIB: u64 = 1 << 20;
 
 /// The file in `stateDir`: lines of `<bytes> <exact|most> <driver version> <model>`.
-const FILE: &str = "driver-memory";
+pub(crate) const FILE: &str = "driver-memory";
 
 /// The most that is believed of a model that isn't known, in bytes.
 const MOST_UNKNOWN: u64 = 1 << 30;

@@ -9,6 +9,7 @@ use crate::node::NODE;
 use crate::pods;
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests");
+const UNINSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/uninstall");
 
 // === impl Cluster ===
 
@@ -20,7 +21,8 @@ impl Cluster {
         let webhook = ["webhook-config", "webhook-rbac", "webhook-service"];
         self.apply(&[node.as_slice(), &webhook].concat()).await?;
         // The rest too is as this API server wants it: fields, amounts, and the CEL of the match conditions.
-        self.kubectl.run(&["apply", "--dry-run=server", &format!("--filename={MANIFESTS}")]).await?;
+        let all = [MANIFESTS, UNINSTALL].map(|directory| format!("--filename={directory}"));
+        self.kubectl.run(&["apply", "--dry-run=server", &all[0], &all[1]]).await?;
         self.kubectl.run(&["wait", "--for=condition=Established", "crd/gpunodes.divvy.dev", "--timeout=60s"]).await?;
         let bound = ["--bound-object-kind=Node", &format!("--bound-object-name={NODE}"), "--duration=24h"];
         let args = ["create", "token", "divvy-node", "--namespace=divvy-system"];

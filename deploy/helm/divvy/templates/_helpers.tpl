@@ -77,3 +77,30 @@ and print the objects: there is one description of each object, and both ways of
   {{- $_ := set $template.metadata "labels" (merge (dict) $template.metadata.labels .) }}
 {{- end }}
 {{- end }}
+
+{{/* Mounts directories that the daemon's configuration moves where it says, at the same path on the host. Call: list ROOT SPEC */}}
+{{- define "divvy.moved" }}
+{{- $keys := (index . 0).Values.node }}
+{{- $spec := index . 1 }}
+{{- $moved := dict }}
+{{- range $volume, $key := dict "device-plugins" "devicePluginDir" "state" "stateDir" "run" "runDir" "cdi" "cdiDir" }}
+  {{- with get $keys $key }}
+    {{- $_ := set $moved $volume . }}
+  {{- end }}
+{{- end }}
+{{- with $keys.podResourcesSocket }}
+  {{- $_ := set $moved "pod-resources" (dir .) }}
+{{- end }}
+{{- range $volume := $spec.volumes }}
+  {{- with get $moved $volume.name }}
+    {{- $_ := set $volume.hostPath "path" . }}
+  {{- end }}
+{{- end }}
+{{- range $container := concat ($spec.initContainers | default list) $spec.containers }}
+  {{- range $mount := $container.volumeMounts }}
+    {{- with get $moved $mount.name }}
+      {{- $_ := set $mount "mountPath" . }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- end }}

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use divvy_api::{Cores, Memory, Share};
+use divvy_node_core::ledger::Ledger;
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
@@ -33,7 +34,14 @@ impl Left {
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
         let files = ["plugins/divvy-gpu.sock", "plugins/other.sock", "cdi/divvy.dev-gpu.json", "cdi/other.json"];
-        for file in files.into_iter().chain(["state/lib/ld.so.preload", "run/clocks/GPU-a"]) {
+        let own = [
+            "state/lib/ld.so.preload",
+            "run/clocks/GPU-a",
+            "state/journal",
+            "state/journal.damaged.1",
+            "state/journals",
+        ];
+        for file in files.into_iter().chain(own) {
             write(&directory.path().join(file));
         }
         let share = Share { memory: Memory::mib(1024), cores: Cores::new(10), ..Share::default() };
@@ -88,8 +96,13 @@ async fn uninstall_removes_divvys_files_and_is_idempotent() {
     removed: CDI specification in DIR/cdi
     removed: DIR/state/lib
     removed: DIR/run/clocks
+    removed: DIR/state/journal
+    removed: DIR/state/journal.damaged.1
+    removed: DIR/run/containers
+    removed: DIR/run/dead
+    removed: DIR/run
     ");
-    for file in ["plugins/other.sock", "cdi/other.json"] {
+    for file in ["plugins/other.sock", "cdi/other.json", "state/journals"] {
         assert!(left.there(file), "{file} isn't ours");
     }
     let directories = [RUNNING, ENDED].map(|nonce| format!("run/containers/{nonce}"));
@@ -115,7 +128,7 @@ async fn uninstall_keeps_files_of_running_pods() {
     left: CDI specification, limits and regions, which these pods use: ns/train
     ");
     assert!(left.there("cdi/divvy.dev-gpu.json") && left.there(&format!("run/containers/{RUNNING}/limits/limits")));
-    assert!(left.there("state/lib/ld.so.preload") && left.there("run/clocks/GPU-a"));
+    assert!(["state/lib/ld.so.preload", "run/clocks/GPU-a", "state/journal"].iter().all(|file| left.there(file)));
     assert!(!left.there(&format!("run/containers/{ENDED}")));
 }
 
@@ -137,7 +150,7 @@ async fn nothing_is_removed_beside_a_running_daemon() {
     let left = Left::new();
     let _daemon = Ledger::open(&left.config.state_dir).expect("books");
     let mut lines = Vec::new();
-    assert!(uninstall(&left.config, |line| lines.push(line)).await.is_err());
+    assert!(uninstall_from_node(&left.config, |line| lines.push(line)).await.is_err());
     insta::assert_snapshot!(left.said(&lines), @"nothing is removed: DIR/state: another process keeps its ledger here: stop it first");
     assert!(left.there("plugins/divvy-gpu.sock"));
 }

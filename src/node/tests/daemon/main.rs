@@ -20,5 +20,6 @@ mod rejections;
 mod resources;
 mod shim;
 mod trust;
+mod uninstall;
 mod unlisted;
 mod usage;

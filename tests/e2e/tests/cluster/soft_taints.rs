@@ -1,16 +1,19 @@
 //! Taints that lead pods without GPUs away from free GPUs, on a real API server with the rights and policies that are
 //! installed.
 
-use anyhow::ensure;
-use divvy_api::names::taint::{CPU_FOR_GPUS, EFFECT, FREE_GPUS, SOFT};
+use anyhow::{Context as _, ensure};
+use divvy_api::names::taint::{EFFECT, FREE_GPUS};
 use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::node::NODE;
-use serde_json::json;
+use divvy_testkit::binaries::Binaries;
+use serde_json::{Value, json};
+use tokio::process::Command;
 
 /// Somebody else's.
 const FOREIGN: &str = "example.com/slow-disk";
 
-/// They come and go beside another taint, and the account that writes them may write nothing else.
+/// They come and go beside another taint, the account that writes them may write nothing else, and an uninstallation removes
+/// them with all else that Nodes carry.
 pub(crate) async fn beside_others(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.start_webhook().await?;
     cluster.kubectl.run(&["taint", "node", NODE, &format!("{FOREIGN}:{EFFECT}")]).await?;
@@ -21,13 +24,39 @@ pub(crate) async fn beside_others(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.webhook.configure(&json!({"softTaints": "on"})).await?;
     until_tainted(cluster, &[FOREIGN, FREE_GPUS]).await?;
     cluster.stop_webhook().await?;
-    for key in SOFT.iter().chain([&FOREIGN]) {
-        // As the documentation says for the end; kubectl fails where a node doesn't carry the taint.
-        let said = cluster.kubectl.run(&["taint", "nodes", "--all", &format!("{key}-")]).await;
-        let said = said.err().map(|error| error.to_string()).unwrap_or_default();
-        ensure!(said.is_empty() || (*key == CPU_FOR_GPUS && said.contains("not found")), "{said}");
+    uninstall(cluster).await?;
+    until_tainted(cluster, &[FOREIGN]).await?;
+    let node = cluster.api.get(NODE_PATH).await?;
+    for left in ["divvy.dev/", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpu.count"] {
+        let [metadata, status] = ["metadata", "status"].map(|part| {
+            let mut part = node[part].clone();
+            part["managedFields"].take();
+            part.to_string()
+        });
+        ensure!(!metadata.contains(left) && !status.contains(left), "{left} is left: {metadata} {status}");
     }
-    until_tainted(cluster, &[]).await
+    cluster.kubectl.run(&["taint", "nodes", "--all", &format!("{FOREIGN}-")]).await?;
+    cluster.start_daemon().await?;
+    cluster.amounts_ready().await
+}
+
+/// Runs what the Job of `deploy/uninstall` runs, with its rights. No node is labelled for the DaemonSet.
+async fn uninstall(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster.kill_daemon().await?;
+    cluster.apply(&["../uninstall/uninstall"]).await?;
+    let token = ["create", "token", "divvy-uninstall", "--namespace=divvy-system"];
+    let token = cluster.files.write("uninstall-token", cluster.kubectl.run(&token).await?)?;
+    let mut config: Value = serde_json::from_slice(&std::fs::read(cluster.files.at("divvy-webhook.kubeconfig"))?)?;
+    config["users"][0]["user"]["tokenFile"] = json!(token);
+    config["contexts"][0]["context"]["namespace"] = json!("divvy-system");
+    let kubeconfig = cluster.files.write("divvy-uninstall.kubeconfig", config.to_string())?;
+    let mut job = Command::new(Binaries::get(true).await?.daemon);
+    job.args(["--uninstall=cluster", "--node-name", NODE, "--kubeconfig"]).arg(kubeconfig).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, job.output()).await.context("the uninstallation hangs")??;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    ensure!(said.contains("removed: taint divvy.dev/free-gpus of Node"), "{said}");
+    cluster.delete(&["../uninstall/uninstall"]).await
 }
 
 async fn until_tainted(cluster: &mut Cluster, keys: &[&str]) -> anyhow::Result<()> {
