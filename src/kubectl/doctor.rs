@@ -4,8 +4,10 @@ mod certificate;
 mod check;
 mod cluster;
 mod facts;
+mod leftovers;
 mod nodes;
 mod pods;
+mod systems;
 mod webhook;
 
 use serde::Serialize;
@@ -72,6 +74,8 @@ fn all(facts: &Facts) -> Vec<Check> {
     checks.extend(webhook::webhook(facts));
     checks.extend(webhook::soft_taints(facts));
     checks.extend(webhook::hidden(facts));
+    checks.extend(leftovers::of_divvy(facts));
+    checks.extend(leftovers::of_others(facts));
     checks.extend([pods::waiting(facts), cluster::toolkit()]);
     checks
 }

@@ -13,7 +13,7 @@ use crate::text::listed;
 /// From there on a kubelet shows its pods to who may get nodes/pods alone.
 const OLDEST: (u32, u32) = (1, 33);
 /// `deploy/manifests/policy.yaml`.
-const POLICIES: [&str; 6] = [
+pub(super) const POLICIES: [&str; 6] = [
     "divvy-gpunodes",
     "divvy-node-nodes",
     "divvy-node-pods",

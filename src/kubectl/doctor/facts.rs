@@ -1,5 +1,6 @@
 //! Objects that the checks need, read once. What the user may not read is kept as the refusal.
 
+use std::collections::BTreeSet;
 use std::ops::Add as _;
 
 use divvy_api::gpunode::GpuNode;
@@ -13,9 +14,12 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, CustomResourceExt as _};
+use kube::core::Selector;
+use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::systems::{SYSTEMS, System};
 use crate::cluster::{Cluster, Refusal};
 use crate::inspect::NodeView;
 
@@ -35,6 +39,9 @@ pub(super) struct Facts {
     pub(super) policies: Fact<Vec<ValidatingAdmissionPolicy>>,
     pub(super) bindings: Fact<Vec<ValidatingAdmissionPolicyBinding>>,
     pub(super) webhook: WebhookFacts,
+    pub(super) agents: Fact<Vec<Agent>>,
+    /// Objects of other systems that belong to no namespace.
+    pub(super) objects: Fact<Vec<Object>>,
     /// Namespaces with the label [`HIDES_GPUS`], whatever its value.
     pub(super) hiding: Fact<Vec<Namespace>>,
     /// Pods that haven't started.
@@ -55,6 +62,30 @@ pub(super) struct WebhookFacts {
     pub(super) secret: Fact<Option<Secret>>,
     pub(super) lease: Fact<Option<Lease>>,
     pub(super) replicas: Fact<Vec<Replica>>,
+}
+
+/// A DaemonSet in any namespace whose pods allocate GPUs: divvy-node, or another system's.
+#[derive(Clone, Debug)]
+pub(super) struct Agent {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// How many nodes should have a pod of it.
+    pub(super) wanted: usize,
+    /// Nodes that have one.
+    pub(super) nodes: BTreeSet<String>,
+}
+
+/// An object of another system.
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    /// Name of the system.
+    pub(super) system: &'static str,
+    /// Resource and name, as kubectl takes them: `apiservices/v1.example`.
+    pub(super) name: String,
+    /// Service that the API server calls for it, with its namespace, and whether that exists.
+    pub(super) service: Option<(String, bool)>,
+    /// Whether requests are refused if the call fails (`failurePolicy: Fail`).
+    pub(super) refuses: bool,
 }
 
 /// A Service and its endpoints.
@@ -98,6 +129,8 @@ pub(super) struct Replica {
     pub(super) calls: Option<f64>,
 }
 
+/// Name of the daemon's DaemonSet.
+pub(super) const DAEMON: &str = "divvy-node";
 /// Name of the webhook's objects.
 pub(super) const WEBHOOK: &str = "divvy-webhook";
 /// Name of the extender's Service and its EndpointSlice.
@@ -123,11 +156,13 @@ impl Facts {
             now: Timestamp::now(),
             definition: optional(cluster.get(&Api::all(client()), GpuNode::crd_name()).await),
             home: optional(cluster.get(&Api::all(client()), &namespace).await),
-            daemons: optional(cluster.get(&Api::namespaced(client(), &namespace), "divvy-node").await),
+            daemons: optional(cluster.get(&Api::namespaced(client(), &namespace), DAEMON).await),
             nodes: cluster.list(&Api::all(client()), None).await,
             gpu_nodes: cluster.list(&cluster.gpu_nodes(), None).await,
             policies: cluster.list(&Api::all(client()), None).await,
             bindings: cluster.list(&Api::all(client()), None).await,
+            agents: agents(cluster).await,
+            objects: objects(cluster).await,
             hiding: cluster.list(&Api::all(client()), Some(HIDES_GPUS)).await,
             pending: pods("Pending").await,
             running: if calls.is_some_and(|calls| calls > 0.0) { Ok(Vec::new()) } else { pods("Running").await },
@@ -144,6 +179,48 @@ fn optional<T>(read: Fact<T>) -> Fact<Option<T>> {
         Err(Refusal::NotFound(_) | Refusal::UnknownKind) => Ok(None),
         Err(refused) => Err(refused),
     }
+}
+
+async fn agents(cluster: &Cluster) -> Fact<Vec<Agent>> {
+    let mut agents = Vec::new();
+    for daemons in cluster.list::<DaemonSet>(&Api::all(cluster.client()), None).await? {
+        let (name, namespace) = (daemons.name_any(), daemons.namespace().unwrap_or_default());
+        if name != DAEMON && System::of_daemon_set(&name).is_none() {
+            continue;
+        }
+        let selector = Selector::try_from(daemons.spec.map(|spec| spec.selector).unwrap_or_default());
+        let selector = selector.map_err(|error| Refusal::Other {
+            reason: "Invalid".to_owned(),
+            message: format!("selector of DaemonSet {namespace}/{name}: {error}"),
+        })?;
+        let selected = ListParams::default().labels_from(&selector);
+        let pods = cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await?;
+        let nodes = pods.into_iter().filter(|pod| !pod.ended).filter_map(|pod| pod.node).collect();
+        let wanted = daemons.status.map_or(0, |status| status.desired_number_scheduled);
+        agents.push(Agent { namespace, name, wanted: wanted.try_into().unwrap_or(0), nodes });
+    }
+    Ok(agents)
+}
+
+async fn objects(cluster: &Cluster) -> Fact<Vec<Object>> {
+    let mut objects = Vec::new();
+    for (system, path) in SYSTEMS.iter().flat_map(|system| system.objects.iter().map(|path| (system.name, *path))) {
+        let Some(found) = optional(cluster.read::<Value>(path).await)? else { continue };
+        let of_webhook = &found["webhooks"][0];
+        let service = [&found["spec"]["service"], &of_webhook["clientConfig"]["service"]];
+        let service = service.into_iter().find_map(|it| Some((it["namespace"].as_str()?, it["name"].as_str()?)));
+        let service = match service {
+            Some((namespace, name)) => {
+                let found =
+                    optional(cluster.get(&Api::<Service>::namespaced(cluster.client(), namespace), name).await)?;
+                Some((format!("{namespace}/{name}"), found.is_some()))
+            }
+            None => None,
+        };
+        let name = path.splitn(5, '/').last().unwrap_or(path).to_owned();
+        objects.push(Object { system, name, service, refuses: of_webhook["failurePolicy"] == "Fail" });
+    }
+    Ok(objects)
 }
 
 // === impl ServiceFacts ===

@@ -9,6 +9,7 @@ use kube::api::DynamicObject;
 
 use super::check::{Check, State};
 use super::facts::Facts;
+use super::leftovers;
 use crate::cluster::Refusal;
 use crate::inspect::report::NodeReport;
 use crate::inspect::{Found, Host, NodeView};
@@ -24,10 +25,12 @@ const LABELS: [&str; 4] = [
 /// Most nodes in trouble that are shown.
 const MOST: usize = 20;
 
-/// A line for each node in trouble, one for all that are well, and one for how shares are enforced.
+/// A line for each node in trouble, one for all that are well, and one for how shares are enforced. Nodes that divvy-node left
+/// have a line elsewhere.
 pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
-    let gpu_nodes = match &facts.gpu_nodes {
-        Ok(gpu_nodes) => gpu_nodes,
+    let left = leftovers::without_daemon(facts);
+    let gpu_nodes: Vec<&DynamicObject> = match &facts.gpu_nodes {
+        Ok(gpu_nodes) => gpu_nodes.iter().filter(|object| !left.contains(&object.name_any())).collect(),
         // The CRD's own check says so.
         Err(Refusal::UnknownKind) => return Vec::new(),
         Err(refused) => return vec![Check::unseen("GpuNodes", refused)],
@@ -35,8 +38,9 @@ pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
     let mut checks = Vec::new();
     checks.extend(facts.nodes.as_ref().err().map(|refused| Check::unseen("Nodes", refused)));
     let known = facts.nodes.as_ref().ok();
-    let hosts: HashMap<String, &NodeView> = known.into_iter().flatten().map(|node| (node.name_any(), node)).collect();
-    let mut troubled: Vec<Check> = hosts.values().filter_map(|node| without_report(node, gpu_nodes, facts)).collect();
+    let named = known.into_iter().flatten().map(|node| (node.name_any(), node));
+    let hosts: HashMap<String, &NodeView> = named.filter(|(name, _)| !left.contains(name)).collect();
+    let mut troubled: Vec<Check> = hosts.values().filter_map(|node| without_report(node, &gpu_nodes, facts)).collect();
     let all = troubled.len() + gpu_nodes.len();
     let mut reports = Vec::new();
     for object in gpu_nodes {
@@ -45,7 +49,7 @@ pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
         troubled.extend(judge(&report, host));
         reports.push(report);
     }
-    if all == 0 {
+    if all == 0 && left.is_empty() {
         let label = "kubectl label node NAME nvidia.com/gpu.present=true, or install node feature discovery";
         return vec![Check::warning("nodes", "none has GPUs, as far as labels and resources show", label)];
     }
@@ -71,7 +75,7 @@ fn link(name: &str) -> String {
 }
 
 /// A Node that has cards by its labels or resources, and says nothing of them.
-fn without_report(node: &NodeView, gpu_nodes: &[DynamicObject], facts: &Facts) -> Option<Check> {
+fn without_report(node: &NodeView, gpu_nodes: &[&DynamicObject], facts: &Facts) -> Option<Check> {
     let name = node.name_any();
     let label = LABELS.into_iter().find(|label| node.labels().get(*label).is_some_and(|value| value == "true"));
     let names = ResourceNames::default();

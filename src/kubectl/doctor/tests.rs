@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use divvy_api::gpunode::GpuNode;
@@ -9,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::facts::{Configuration, EXTENDER, HIDES_GPUS, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
+use super::facts::{Agent, Configuration, EXTENDER, HIDES_GPUS, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
 use super::*;
 use crate::cluster::Refusal;
 
@@ -64,6 +65,12 @@ fn service(name: &'static str, endpoints: &Value) -> ServiceFacts {
     ServiceFacts { name, service: Ok(Some(read(json!({ "metadata": { "name": name } })))), endpoints: Ok(vec![slice]) }
 }
 
+/// A DaemonSet with a pod on each of its nodes.
+fn agent(namespace: &str, name: &str, nodes: &[&str]) -> Agent {
+    let nodes: BTreeSet<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
+    Agent { namespace: namespace.to_owned(), name: name.to_owned(), wanted: nodes.len(), nodes }
+}
+
 /// An installation with nothing wrong.
 fn sound() -> Facts {
     let named = |name: &str| json!({ "metadata": { "name": name } });
@@ -109,6 +116,8 @@ fn sound() -> Facts {
             } })))),
             replicas: Ok(vec![replica("divvy-webhook-a", 7.0), replica("divvy-webhook-b", 0.0)]),
         },
+        agents: Ok(vec![agent("divvy-system", "divvy-node", &["node-1", "node-2"])]),
+        objects: Ok(Vec::new()),
         hiding: Ok(vec![labelled("team-a", "true"), labelled("team-b", "true")]),
         pending: Ok(Vec::new()),
         running: Ok(Vec::new()),
@@ -409,3 +418,5 @@ fn soft_taints_without_a_webhook_are_left_over() {
     });
     insta::assert_snapshot!(states.join("\n"));
 }
+
+mod leftovers;

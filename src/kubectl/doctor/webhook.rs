@@ -1,5 +1,7 @@
 //! The webhook: whether it runs, which authority the API server trusts, whether there is a leader, and whether it is called.
 
+use std::collections::BTreeSet;
+
 use divvy_api::names::taint;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
@@ -8,7 +10,7 @@ use kube::ResourceExt as _;
 use super::certificate::{self, Authority};
 use super::check::Check;
 use super::facts::{Configuration, EXTENDER, Facts, HIDES_GPUS, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
-use super::pods;
+use super::{leftovers, pods};
 use crate::text::listed;
 
 /// Webhooks of each configuration with their failure policies, as shipped.
@@ -44,16 +46,20 @@ pub(super) fn soft_taints(facts: &Facts) -> Option<Check> {
     let link = "soft taints";
     // A refusal has a line of its own.
     let (Ok(nodes), Ok(gpu_nodes)) = (&facts.nodes, &facts.gpu_nodes) else { return None };
-    let [tainted, with_gpus] = [nodes.iter().filter(|node| node.has_soft_taint()).count(), gpu_nodes.len()];
-    match (facts.webhook.is_installed(), tainted) {
+    let is_installed = facts.webhook.is_installed();
+    // Those on nodes without divvy-node are among its leftovers.
+    let left = if is_installed { BTreeSet::new() } else { leftovers::without_daemon(facts) };
+    let tainted = nodes.iter().filter(|node| node.has_soft_taint() && !left.contains(&node.name_any())).count();
+    match (is_installed, tainted) {
         (true, 0) => Some(Check::ok(
             link,
             "on no node: softTaints is off, no expected pod could use a free GPU, or other taints keep pods \
              without GPUs off",
         )),
-        (true, _) => {
-            Some(Check::ok(link, format!("on {tainted} of {with_gpus} nodes with GPUs: pods without GPUs avoid them")))
-        }
+        (true, _) => Some(Check::ok(
+            link,
+            format!("on {tainted} of {} nodes with GPUs: pods without GPUs avoid them", gpu_nodes.len()),
+        )),
         (false, 0) => None,
         (false, _) => {
             let keys = taint::SOFT.map(|key| format!("kubectl taint nodes --all {key}-")).join(", and ");

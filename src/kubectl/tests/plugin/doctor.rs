@@ -142,3 +142,45 @@ async fn extender_service_is_ok_once_the_leader_wrote_its_slice() {
     create("discovery.k8s.io/v1", "EndpointSlice", of_service, slice);
     assert_eq!(line().await, "ok Service divvy-extender 1 ready endpoint");
 }
+
+#[tokio::test]
+async fn other_systems_are_found_by_their_objects_and_marks() {
+    let bench = Bench::installed().await;
+    let daemons = |name: &str, namespace: &str| {
+        let labels = json!({ "app": name });
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name, "namespace": namespace },
+            "spec": { "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels } } },
+        })
+    };
+    let pod = |name: &str, namespace: &str, labels: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": namespace, "labels": labels },
+            "spec": { "nodeName": "node-1", "containers": [{ "name": "main", "image": "x" }] },
+        })
+    };
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": "hami-webhook" },
+        "webhooks": [{
+            "name": "vgpu.hami.io", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+            "clientConfig": { "service": { "namespace": "kube-system", "name": "hami-scheduler" } },
+        }],
+    });
+    let objects = [
+        daemons("nano-gpu-agent", "kube-system"),
+        pod("nano-gpu-agent-x", "kube-system", json!({ "app": "nano-gpu-agent" })),
+        pod("divvy-node-x", "divvy-system", json!({ "app.kubernetes.io/name": "divvy-node" })),
+        webhook,
+    ];
+    for object in &objects {
+        bench.server.create(object).unwrap();
+    }
+    let handshake =
+        |node: &mut Value| node["metadata"]["annotations"] = json!({ "hami.io/node-handshake": "Deleted_" });
+    bench.server.edit("Node", "", "node-1", handshake).unwrap();
+    let Ended { code, out, .. } = bench.doctor("").await;
+    assert_eq!(code, Some(0), "{out}");
+    let found = &out[out.find("warning ").unwrap()..];
+    insta::assert_snapshot!(found.lines().take(4).collect::<Vec<_>>().join("\n"));
+}

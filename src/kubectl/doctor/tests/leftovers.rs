@@ -1,0 +1,234 @@
+//! Leftovers of Divvy and of other systems.
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::*;
+use crate::doctor::facts::Object;
+use crate::doctor::systems::{Mark, SYSTEMS, System};
+use crate::inspect::NodeView;
+
+/// A Node that none of Divvy's daemons runs on.
+fn bare(name: &str, annotations: &Value, labels: &Value, amounts: &Value) -> NodeView {
+    read(json!({
+        "metadata": { "name": name, "annotations": annotations, "labels": labels },
+        "status": { "capacity": amounts, "allocatable": amounts },
+    }))
+}
+
+/// A Node with everything that a system leaves there.
+fn marked(system: &System, name: &str) -> NodeView {
+    let [mut annotations, mut labels, mut amounts] = [json!({}), json!({}), json!({})];
+    for mark in system.marks.iter().chain(system.shared) {
+        let key = |pattern: &str| pattern.replace('*', "x");
+        match mark {
+            Mark::Annotation(pattern) => annotations[key(pattern)] = "".into(),
+            Mark::Resource(pattern) => amounts[key(pattern)] = "0".into(),
+            Mark::Label(label) => {
+                let (label, value) = label.split_once('=').unwrap_or((label, "any"));
+                labels[label] = value.into();
+            }
+        }
+    }
+    bare(name, &annotations, &labels, &amounts)
+}
+
+fn add(facts: &mut Facts, node: NodeView) {
+    facts.nodes.as_mut().expect("nodes").push(node);
+}
+
+fn agents(facts: &mut Facts) -> &mut Vec<Agent> {
+    facts.agents.as_mut().expect("DaemonSets")
+}
+
+fn object(system: &'static str, name: &str, service: Option<bool>, refuses: bool) -> Object {
+    let service = service.map(|is_there| ("kube-system/its-scheduler".to_owned(), is_there));
+    Object { system, name: name.to_owned(), service, refuses }
+}
+
+#[test]
+fn marks_of_each_removed_system_are_named_with_a_remedy() {
+    let systems = SYSTEMS.iter().filter(|system| !system.marks.is_empty());
+    let said = systems.map(|system| {
+        wrong(|facts| {
+            add(facts, marked(system, "moved"));
+            if system.only_beside_divvy {
+                agents(facts)[0].nodes.insert("moved".to_owned());
+            }
+        })
+    });
+    let said: Vec<String> = said.collect();
+    assert!(said.iter().zip(&SYSTEMS).all(|(said, _)| said.lines().count() == 2), "{said:#?}");
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn system_that_runs_beside_divvy_is_a_conflict() {
+    let daemon_sets = [
+        "volcano-device-plugin",
+        "volcano-vgpu-device-plugin",
+        "hami-device-plugin",
+        "vgpu-device-plugin",
+        "gpushare-device-plugin-ds",
+        "elastic-gpu-agent",
+        "nano-gpu-agent",
+        "gpu-manager-daemonset",
+        "qgpu-manager",
+        "nvidia-gpu-scheduler",
+        "nvidia-device-plugin-daemonset",
+        "nvdp-nvidia-device-plugin",
+    ];
+    let said = daemon_sets.map(|name| wrong(|facts| agents(facts).push(agent("gpu", name, &["node-2", "other"]))));
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn system_with_nodes_of_its_own_is_no_finding() {
+    let said = wrong(|facts| {
+        add(facts, marked(&SYSTEMS[1], "node-3"));
+        agents(facts).push(agent("kube-system", "hami-device-plugin", &["node-3"]));
+    });
+    assert_eq!(said, "");
+}
+
+#[test]
+fn objects_without_their_service_are_left_over() {
+    let hami = "HAMi or 4paradigm vGPU";
+    let of = |objects: Vec<Object>| wrong(|facts| facts.objects = Ok(objects));
+    let webhook = "mutatingwebhookconfigurations/hami-webhook";
+    let crd = || object("nvidia-gpu-scheduler", "customresourcedefinitions/gpunodes.x", None, false);
+    let said = [
+        of(vec![object(hami, webhook, Some(false), false)]),
+        of(vec![object(hami, webhook, Some(false), true)]),
+        of(vec![object(hami, webhook, Some(true), true)]),
+        of(vec![object("nvidia-gpu-scheduler", "apiservices/v1alpha1.metrics.nvidia.com", Some(false), false), crd()]),
+        wrong(|facts| {
+            facts.objects = Ok(vec![crd()]);
+            agents(facts).push(agent("gpu", "nvidia-gpu-scheduler", &["other"]));
+        }),
+        wrong(|facts| {
+            facts.objects = Err(Refusal::Forbidden("User \"x\" cannot get customresourcedefinitions".to_owned()));
+        }),
+    ];
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+/// What divvy-node leaves on a Node.
+fn left(name: &str) -> NodeView {
+    let annotations = json!({ "divvy.dev/generation": "7", "divvy.dev/labels": "nvidia.com/gpu.count" });
+    let labels = json!({ "nvidia.com/gpu.count": "1", "nvidia.com/gpu.present": "true" });
+    let amounts = json!({ "nvidia.com/gpu": "0", "nvidia.com/gpumem": "24576", "nvidia.com/gpucores": "100" });
+    let mut node = serde_json::to_value(bare(name, &annotations, &labels, &amounts)).expect("JSON");
+    node["spec"] = json!({ "taints": [{ "key": "divvy.dev/free-gpus", "effect": "PreferNoSchedule" }] });
+    read(node)
+}
+
+/// Leftovers of Divvy, and nothing else.
+fn of_divvy(change: impl FnOnce(&mut Facts)) -> String {
+    wrong(|facts| {
+        uninstall_webhook(facts);
+        facts.hiding = Ok(Vec::new());
+        change(facts);
+    })
+}
+
+#[test]
+fn traces_of_divvy_without_a_daemon_are_left_over() {
+    let said = [
+        of_divvy(|facts| add(facts, left("node-3"))),
+        of_divvy(|facts| {
+            facts.gpu_nodes.as_mut().expect("some").push(gpu_node("node-3"));
+            for name in ["node-3", "node-4", "node-5", "node-6"] {
+                add(facts, left(name));
+            }
+        }),
+        of_divvy(|facts| {
+            agents(facts).clear();
+            add(facts, left("node-3"));
+        }),
+        of_divvy(|facts| {
+            agents(facts).clear();
+            (facts.nodes, facts.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
+            facts.policies = Ok(Vec::new());
+        }),
+        // Amounts alone: the annotations were removed by hand.
+        of_divvy(|facts| add(facts, bare("node-3", &json!({}), &json!({}), &json!({ "nvidia.com/gpumem": "1" })))),
+        of_divvy(|facts| facts.agents = Err(Refusal::Forbidden("User \"x\" cannot list daemonsets".to_owned()))),
+    ];
+    insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_over_while_a_pod_of_the_daemon_is_missing() {
+    let said = of_divvy(|facts| {
+        let well = json!({ "divvy.dev/generation": "7" });
+        add(facts, bare("node-3", &well, &json!({}), &json!({})));
+        agents(facts)[0].wanted = 3;
+    });
+    assert_eq!(said, "");
+}
+
+#[test]
+fn amounts_of_hami_are_not_taken_for_those_of_divvy() {
+    let said = wrong(|facts| {
+        let annotations = json!({ "hami.io/node-handshake": "Deleted_2026.11.20 10:00:00" });
+        add(facts, bare("node-3", &annotations, &json!({}), &json!({ "nvidia.com/gpumem": "1" })));
+        let both = json!({ "hami.io/node-handshake": "Deleted_2026.11.20 10:00:00", "divvy.dev/generation": "1" });
+        add(facts, bare("node-4", &both, &json!({}), &json!({ "nvidia.com/gpucores": "1" })));
+        agents(facts)[0].nodes.insert("node-4".to_owned());
+    });
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn leftovers_on_many_nodes_are_one_line() {
+    let said = wrong(|facts| {
+        for node in 0..5000 {
+            add(facts, marked(&SYSTEMS[1], &format!("other-{node:04}")));
+            add(facts, left(&format!("node-{node:04}")));
+        }
+    });
+    assert!(said.contains("5000 nodes (other-0000, other-0001, other-0002 and 4997 more)"), "{said}");
+    assert!(said.contains("5000 nodes (node-0000, node-0001, node-0002 and 4997 more)"), "{said}");
+    assert_eq!(said.lines().count(), 4, "{said}");
+}
+
+#[test]
+fn unrelated_keys_on_nodes_are_no_finding() {
+    // Beginnings and neighbours of what is looked for.
+    let near = [
+        "hami.io/node-handshake-Ascend910B",
+        "hami.io/mutex.lock",
+        "volcano.sh/queue",
+        "nvidia.com/gpu.product",
+        "nvidia.com/gpu.replicas",
+        "nvidia.com/mig.capable",
+        "nvidia.com/gpumem-256mi",
+        "aliyun.com/cpu",
+        "tencent.com/vcuda",
+        "nano-gpu",
+        "divvy.dev/hide-gpus",
+        "gpu",
+    ];
+    let mut random = StdRng::seed_from_u64(7);
+    for _ in 0..200 {
+        let mut keys = |values: &[&str]| -> Value {
+            let mut map = json!({});
+            for _ in 0..random.random_range(0..8) {
+                let value = values[random.random_range(0..values.len())];
+                let key = match random.random_range(0..2) {
+                    0 => near[random.random_range(0..near.len())].to_owned(),
+                    _ => format!("example.com/{}", random.random_range(0..1000)),
+                };
+                map[key] = value.into();
+            }
+            map
+        };
+        let node = bare("node-3", &keys(&["", "true"]), &keys(&["on", "true", "false"]), &keys(&["0", "7"]));
+        let said = wrong(|facts| {
+            add(facts, node.clone());
+            agents(facts)[0].nodes.insert("node-3".to_owned());
+        });
+        assert_eq!(said, "", "{node:?}");
+    }
+}
