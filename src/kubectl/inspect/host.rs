@@ -106,7 +106,7 @@ impl NodeView {
     /// Whether it carries a taint that leads pods without GPUs elsewhere.
     pub(crate) fn has_soft_taint(&self) -> bool {
         let mut taints = self.spec.taints.iter();
-        taints.any(|taint| taint.effect == taint::EFFECT && taint::SOFT.contains(&&*taint.key))
+        taints.any(|taint| taint::is_soft(&taint.key, &taint.effect))
     }
 
     /// `kubectl cordon`.
