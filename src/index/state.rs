@@ -25,7 +25,7 @@ use crate::pod::PodView;
 use crate::snapshot::{Holder, Node, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
-pub use distribution::{FEWEST_REQUESTS, next_distribution};
+pub use distribution::next_distribution;
 pub use outcome::{Outcome, Outcomes};
 pub use report::Unusable;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use divvy_index::{DecayedCounts, FEWEST_REQUESTS, next_distribution};
+use divvy_index::{DecayedCounts, next_distribution};
 
 use crate::Rng;
 use crate::cluster::{Cluster, Place};
@@ -32,7 +32,7 @@ impl Learning {
     pub fn new(workload: &Arc<Workload>, policy: Box<dyn Policy>, restarts_after: Option<u64>) -> Self {
         let workload = Arc::clone(workload);
         let (counts, placed) = (DecayedCounts::default(), HashMap::new());
-        Self { policy, workload, counts, placed, restarts_after, due: FEWEST_REQUESTS }
+        Self { policy, workload, counts, placed, restarts_after, due: 0 }
     }
 
     /// Counts the pods that are there, in the order in which the API server lists them: that of names with random suffixes.

@@ -220,7 +220,7 @@ fn expected_requests_rank_nodes_as_in_prioritize() {
     let before = index.explain(&asked, AGES);
     assert_eq!((order(&before)[0].0.as_str(), before.expected), ("tight", None), "it fits best");
 
-    for number in 0..60 {
+    for number in 0..64 {
         let (gib, uid) = (if number % 3 == 0 { 8 } else { 20 }, format!("before-{number}"));
         index.apply_pod(&pod(&uid, 1, gib, 0), Instant::now());
         index.delete_pod(&uid);
@@ -235,10 +235,10 @@ fn expected_requests_rank_nodes_as_in_prioritize() {
     assert_eq!(order(&after), told);
     insta::assert_json_snapshot!(after.expected, @r#"
     {
-      "pods": 60,
+      "pods": 64,
       "requests": [
         {
-          "percent": 66.0,
+          "percent": 65.6,
           "request": {
             "cards": 1,
             "memory": "20Gi",
@@ -247,7 +247,7 @@ fn expected_requests_rank_nodes_as_in_prioritize() {
           "cpuMilli": 0
         },
         {
-          "percent": 34.0,
+          "percent": 34.4,
           "request": {
             "cards": 1,
             "memory": "8Gi",

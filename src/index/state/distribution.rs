@@ -8,15 +8,13 @@ use crate::demand::Demand;
 use crate::state::decayed_counts::DecayedCounts;
 
 /// Counts of the requests of pods that have come, by kind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RequestDistribution {
     counts: DecayedCounts<Kind>,
     /// Requests with which the distribution is due again.
     due: u64,
 }
 
-/// Requests before anything is expected: fewer would be an accident.
-pub const FEWEST_REQUESTS: u64 = 50;
 /// Most requests between two distributions.
 const PERIOD: u64 = 500;
 /// Kinds that are kept; many clusters have fewer.
@@ -24,7 +22,8 @@ const MOST_KINDS: usize = 256;
 /// Sum of the weights of a distribution, about.
 const WEIGHTS: f64 = 1_000_000.0;
 
-/// Number of requests with which a distribution is due again that was made of so many.
+/// Number of requests with which a distribution is due again that was made of so many: with the first, and then with twice as
+/// many, up to a period.
 pub fn next_distribution(requests: u64) -> u64 {
     requests + requests.min(PERIOD)
 }
@@ -49,10 +48,10 @@ impl RequestDistribution {
         if self.counts.added() < self.due { None } else { self.counted() }
     }
 
-    /// The distribution of all requests so far; `None` if they are few.
+    /// The distribution of all requests so far; `None` without any.
     pub(crate) fn counted(&mut self) -> Option<ExpectedRequests> {
         let added = self.counts.added();
-        if added < FEWEST_REQUESTS {
+        if added == 0 {
             return None;
         }
         self.due = next_distribution(added);
@@ -64,12 +63,6 @@ impl RequestDistribution {
         // Equal histories make equal distributions, however they are stored.
         requests.sort_by_cached_key(|request| (std::cmp::Reverse(request.weight), format!("{:?}", request.kind)));
         Some(ExpectedRequests { requests, counted: rounded(all) })
-    }
-}
-
-impl Default for RequestDistribution {
-    fn default() -> Self {
-        Self { counts: DecayedCounts::default(), due: FEWEST_REQUESTS }
     }
 }
 
@@ -101,15 +94,15 @@ mod tests {
     }
 
     #[test]
-    fn distribution_is_due_from_50_pods_on_and_then_periodically() {
-        assert_eq!(counted(49).1, 0);
-        assert_eq!(counted(50).1, 1);
-        assert_eq!(counted(2000).1, 7, "with 50, 100, 200, 400 and 800 pods, then every 500");
+    fn distribution_is_due_at_once_and_then_ever_more_rarely() {
+        assert_eq!(counted(0).1, 0);
+        assert_eq!(counted(1).1, 1);
+        assert_eq!(counted(2012).1, 13, "with 1, 2, 4 and up to 512 pods, then every 500");
     }
 
     #[test]
     fn distribution_of_listed_pods_counts_all_of_them() {
-        assert_eq!(counted(49).0.counted(), None, "too few");
+        assert_eq!(counted(0).0.counted(), None, "nothing has come");
         let (mut listed, _) = counted(399);
         let counted = listed.counted().expect("many pods");
         assert_eq!(counted.requests.len(), 2);

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::bench::{Bench, pod};
 
-/// The pods that a replica lists are all that it learns from at its start; the last ten come after the first distribution.
+/// The pods that a replica lists are all that it learns from at its start; the last ten are of another kind.
 #[tokio::test]
 async fn replica_that_starts_expects_requests_of_listed_pods() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
