@@ -33,12 +33,30 @@ divvy_runtime::keys! {
 struct CommandLine {
     #[command(flatten)]
     keys: Keys,
+    /// Only mount a tmpfs at mps/shm in runDir, for the shared memory of MPS and its clients, unless something is mounted
+    /// there: clients then can't fill runDir's file system
+    #[arg(long)]
+    mount_shared_memory: bool,
+}
+
+/// What the program is started for.
+#[derive(Debug)]
+pub enum Task {
+    /// To keep MPS up.
+    Supervise,
+    /// To mount a tmpfs and exit.
+    MountSharedMemory,
 }
 
 /// Parses `args` (the program's name first); a flag that is absent is taken from `env`.
-pub fn parse(args: impl IntoIterator<Item = OsString>, env: impl Fn(&str) -> Option<OsString>) -> Result<Config, Stop> {
-    let CommandLine { keys } = CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
-    Ok(keys.or(Keys::from_env(env)?).resolve()?)
+pub fn parse(
+    args: impl IntoIterator<Item = OsString>,
+    env: impl Fn(&str) -> Option<OsString>,
+) -> Result<(Task, Config), Stop> {
+    let CommandLine { keys, mount_shared_memory } =
+        CommandLine::from_arg_matches(&command().try_get_matches_from(args)?)?;
+    let task = if mount_shared_memory { Task::MountSharedMemory } else { Task::Supervise };
+    Ok((task, keys.or(Keys::from_env(env)?).resolve()?))
 }
 
 fn command() -> Command {
@@ -51,18 +69,21 @@ mod tests {
 
     use super::*;
 
-    fn parsed(args: &[&str]) -> Result<Config, Stop> {
+    fn parsed(args: &[&str]) -> Result<(Task, Config), Stop> {
         let args = std::iter::once("divvy-mps").chain(args.iter().copied()).map(OsString::from);
         parse(args, |name| (name == "DRAIN_TIMEOUT").then(|| "7s".into()))
     }
 
     #[test]
     fn flags_override_environment_and_defaults() {
-        let config = parsed(&["--run-dir=/run/gpus"]).expect("valid");
+        let (task, config) = parsed(&["--run-dir=/run/gpus"]).expect("valid");
+        assert!(matches!(task, Task::Supervise));
         assert_eq!(config.run_dir.display().to_string(), "/run/gpus");
         assert_eq!(config.driver_root_ctr_path.display().to_string(), "/");
         assert_eq!(config.drain_timeout.get().as_secs(), 7);
-        assert_eq!(parsed(&["--drain-timeout=2s"]).expect("valid").drain_timeout.get().as_secs(), 2);
+        let (task, config) = parsed(&["--drain-timeout=2s", "--mount-shared-memory"]).expect("valid");
+        assert!(matches!(task, Task::MountSharedMemory));
+        assert_eq!(config.drain_timeout.get().as_secs(), 2);
     }
 
     #[test]

@@ -4,14 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use std::{env, fmt, fs, io};
+use std::{env, fmt, fs, io, thread};
 
 use anyhow::Context as _;
 use divvy_api::CardId;
 use divvy_api::container::MPS_PIPE_DIRECTORY;
-use rustix::process::{Pid, Signal, kill_process_group};
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{Pid, Signal, chdir, chroot, kill_process_group};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::warn;
 
@@ -96,13 +98,7 @@ impl Control {
     }
 
     fn command(&self) -> Command {
-        let mut command = if self.root == Path::new("/") {
-            Command::new(&self.program)
-        } else {
-            let mut command = Command::new("chroot");
-            command.arg(&self.root).arg(&self.program);
-            command
-        };
+        let mut command = Command::new(&self.program);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // The way to NVML from here; the driver's programs know their own.
         command.env_remove("LD_LIBRARY_PATH").kill_on_drop(true);
@@ -112,7 +108,29 @@ impl Control {
     /// Starts the daemon in the foreground, as a child; its servers are in its process group.
     pub(super) fn start(&self) -> io::Result<Child> {
         let switches = [Some("-f"), self.has_multi_user.then_some(MULTI_USER)];
-        self.command().args(switches.into_iter().flatten()).stdin(Stdio::null()).process_group(0).spawn()
+        self.spawn(self.command().args(switches.into_iter().flatten()).stdin(Stdio::null()).process_group(0))
+    }
+
+    /// Starts the program in the driver's root, by a thread that has that root: the others keep theirs.
+    fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        if self.root == Path::new("/") {
+            return command.spawn();
+        }
+        let runtime = Handle::current();
+        let in_root = || {
+            let _runtime = runtime.enter();
+            unshare(CloneFlags::CLONE_FS)?;
+            chroot(&self.root).and_then(|()| chdir("/")).map_err(|error| {
+                let root = self.root.display();
+                io::Error::new(
+                    error.kind(),
+                    format!("chroot to driver-root-ctr-path {root}, which takes root: {error}"),
+                )
+            })?;
+            command.spawn()
+        };
+        let spawned = thread::scope(|scope| scope.spawn(in_root).join());
+        spawned.unwrap_or_else(|_panic| Err(io::Error::other("the thread that starts it panicked")))
     }
 
     /// Succeeds if the daemon answers.
@@ -138,8 +156,9 @@ impl Control {
 
     async fn send(&self, command: &str) -> Result<(), CommandError> {
         let answered = async {
-            let mut program =
-                self.command().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+            let mut started = self.command();
+            let piped = started.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut program = self.spawn(piped)?;
             let mut input = program.stdin.take().ok_or_else(|| io::Error::other("no standard input"))?;
             input.write_all(format!("{command}\n").as_bytes()).await?;
             drop(input);

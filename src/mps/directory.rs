@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use divvy_runtime::files;
+use nix::mount::{MsFlags, mount};
+use tracing::info;
 
 /// `<runDir>/mps`.
 #[derive(Clone, Debug)]
@@ -55,6 +58,22 @@ impl MpsDirectory {
         for directory in [self.pipe(), self.log(), self.shared_memory()] {
             files::make_directory(&directory, 0o1777)?;
         }
+        Ok(())
+    }
+
+    /// Creates the directories, and mounts a tmpfs at [`Self::shared_memory`] unless something is mounted there.
+    pub(crate) fn mount_shared_memory(&self) -> anyhow::Result<()> {
+        let path = self.shared_memory();
+        let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
+        let created = self.create().and_then(|()| Ok(device(&path)? != device(&self.0)?));
+        let is_mounted = created.with_context(|| format!("creating {}: run-dir must be writable", path.display()))?;
+        if !is_mounted {
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            mount(Some("divvy-mps"), &path, Some("tmpfs"), flags, Some("mode=1777")).with_context(|| {
+                format!("mounting a tmpfs at {}, which takes root in a privileged container", path.display())
+            })?;
+        }
+        info!(path = %path.display(), "{}", if is_mounted { "already mounted" } else { "mounted" });
         Ok(())
     }
 

@@ -26,9 +26,10 @@ use std::time::Duration;
 use divvy_runtime::settings::Stop;
 use tracing::error;
 
+use config::Task;
 pub use directory::{Lock, MpsDirectory};
 
-/// The whole program. Exit codes: 0 after SIGTERM, 1 after a failure, 64 for bad flags.
+/// The whole program. Exit codes: 0 after SIGTERM, or once shared memory is mounted; 1 after a failure, 64 for bad flags.
 pub fn main() -> ExitCode {
     match launch() {
         Ok(code) => code,
@@ -37,7 +38,7 @@ pub fn main() -> ExitCode {
 }
 
 fn launch() -> Result<ExitCode, Stop> {
-    let config = config::parse(std::env::args_os(), |name| std::env::var_os(name))?;
+    let (task, config) = config::parse(std::env::args_os(), |name| std::env::var_os(name))?;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -46,7 +47,10 @@ fn launch() -> Result<ExitCode, Stop> {
         }
     };
     divvy_runtime::logging::init(&config.log_level, config.log_format);
-    let result = runtime.block_on(supervisor::run(&config));
+    let result = match task {
+        Task::Supervise => runtime.block_on(supervisor::run(&config)),
+        Task::MountSharedMemory => MpsDirectory::new(&config.run_dir).mount_shared_memory(),
+    };
     // Threads that hang in an NVML call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(match result {

@@ -299,21 +299,86 @@ fn start_waits_while_compute_mode_cannot_be_set() {
     assert!(!node.modes_file().exists());
 }
 
+/// Mounts this machine's root at the first argument, and the second below that at /mnt, and runs the others.
+const MOUNT_AND_RUN: &str = r#"mount --rbind / "$0" && mount --bind "$1" "$0/mnt" && shift && exec "$@""#;
+
+/// Another program, in a mount namespace of its own; `None` if this machine allows none.
+fn in_namespace(script: &str) -> Option<Command> {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c"]);
+        command
+    };
+    if !unshare().arg("mount -t tmpfs none /tmp").status().is_ok_and(|status| status.success()) {
+        eprintln!("left out: this machine allows no mounts in a namespace");
+        return None;
+    }
+    let mut command = unshare();
+    command.arg(script);
+    Some(command)
+}
+
 #[test]
 fn driver_root_is_the_root_of_the_daemon() {
+    let Some(mut command) = in_namespace(MOUNT_AND_RUN) else { return };
     let node = Node::with_cards(1);
     let root = node.path("driver");
-    fs::create_dir_all(root.join("usr/bin")).unwrap();
-    fs::rename(node.path("bin/nvidia-cuda-mps-control"), root.join("usr/bin/nvidia-cuda-mps-control")).unwrap();
-    // Notes what it is told, and runs it without the change of root, which would take a whole system below it.
-    let chroot =
-        "#!/bin/sh\necho \"$1 $2\" >>\"$0.log\"\nroot=$1\nprogram=$2\nshift 2\nexec \"$root$program\" \"$@\"\n";
-    fs::write(node.path("bin/chroot"), chroot).unwrap();
-    fs::set_permissions(node.path("bin/chroot"), fs::Permissions::from_mode(0o755)).unwrap();
-    let mut supervisor = node.start_in(&root);
+    fs::create_dir(&root).unwrap();
+    let supervisor = node.command(&root);
+    command.arg(&root).arg(node.path("bin")).arg(supervisor.get_program()).args(supervisor.get_args());
+    // The program is there below the driver's root only.
+    command.env_clear().env("PATH", "/mnt:/usr/bin:/bin");
+    command.stderr(fs::File::create(node.path("stderr")).unwrap());
+    let mut supervisor = Supervisor(command.spawn().unwrap());
     node.until("it is up", Node::is_up);
-    let told = fs::read_to_string(node.path("bin/chroot.log")).unwrap();
-    assert!(told.lines().all(|line| line == format!("{} /usr/bin/nvidia-cuda-mps-control", root.display())), "{told}");
+    assert!(node.log().contains(&format!("/mnt/nvidia-cuda-mps-control in {}", root.display())), "{}", node.log());
     supervisor.terminate();
     assert_eq!(supervisor.ends(), Some(0));
+}
+
+#[test]
+fn shared_memory_is_mounted_once() {
+    let Some(mut command) = in_namespace(r#""$@" && "$@" && cat /proc/self/mountinfo && stat -c %a "$0""#) else {
+        return;
+    };
+    let node = Node::with_cards(1);
+    let program = node.command(Path::new("/"));
+    command
+        .arg(node.mps.shared_memory())
+        .arg(program.get_program())
+        .args(program.get_args())
+        .arg("--mount-shared-memory");
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let table = String::from_utf8(stdout).unwrap();
+    let path = node.mps.shared_memory().display().to_string();
+    let mounts: Vec<&str> = table.lines().filter(|line| line.split(' ').nth(4) == Some(&path)).collect();
+    let [mount] = mounts[..] else { panic!("not once: {mounts:?}") };
+    assert!(mount.contains(" rw,nosuid,nodev") && mount.contains(" - tmpfs divvy-mps "), "{mount}");
+    assert_eq!(table.lines().last(), Some("1777"));
+}
+
+#[test]
+fn mount_that_fails_exits_with_1_and_says_what_it_takes() {
+    let node = Node::with_cards(1);
+    let mount = |program: &mut Command| {
+        let Output { status, stderr, .. } =
+            program.arg("--mount-shared-memory").stderr(Stdio::piped()).output().unwrap();
+        (status.code(), String::from_utf8(stderr).unwrap())
+    };
+    fs::write(node.path("run"), "").unwrap();
+    let (code, said) = mount(&mut node.command(Path::new("/")));
+    assert!(code == Some(1) && said.contains("/run/mps/shm: run-dir must be writable: "), "{said}");
+    fs::remove_file(node.path("run")).unwrap();
+    // In a user namespace, root may mount nothing in the mount namespace outside.
+    let program = node.command(Path::new("/"));
+    let mut command = Command::new("unshare");
+    command.arg("--map-root-user").arg(program.get_program()).args(program.get_args());
+    let (code, said) = mount(&mut command);
+    if in_namespace("true").is_some() {
+        assert!(
+            code == Some(1) && said.contains("/run/mps/shm, which takes root in a privileged container: "),
+            "{said}"
+        );
+    }
 }
