@@ -1,12 +1,14 @@
-# syntax=docker/dockerfile:1
-# The images: divvy-node, with divvy-mps in it, and divvy-webhook.
+# The images divvy-node, divvy-webhook and divvy-mps. hack/image makes the same without a container daemon.
 #   docker build --target divvy-node -t divvy-node:0.1.0 .
 #   docker build --target divvy-webhook -t divvy-webhook:0.1.0 .
-# All stages are of one Debian release, so that the programs find the glibc they were linked against.
-ARG DEBIAN=trixie
-ARG DISTROLESS=cc-debian13
+#   docker build --target divvy-mps -t divvy-mps:0.1.0 .
+# Base images may come from elsewhere, by --build-arg or --build-context. All have to be of one Debian release, so that the
+# programs find the glibc they were linked against.
+ARG RUST_IMAGE=rust:1.95-trixie
+ARG BASE_IMAGE=debian:trixie-slim
+ARG NONROOT_IMAGE=gcr.io/distroless/cc-debian13:nonroot
 
-FROM rust:1.95-${DEBIAN} AS build
+FROM ${RUST_IMAGE} AS build
 WORKDIR /src
 COPY . .
 # The daemon is built for size, as it runs on every node: profile `node`. The caches belong to the builder and not to a layer,
@@ -18,21 +20,15 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cp target/node/divvy-node target/dist/divvy-mps target/dist/divvy-webhook / && \
     cp "$(hack/libdivvy)" /libdivvy.so
 
-FROM gcr.io/distroless/${DISTROLESS}:nonroot AS divvy-webhook
+FROM ${NONROOT_IMAGE} AS divvy-webhook
 COPY --from=build /divvy-webhook /usr/bin/divvy-webhook
 # By its number, so that the kubelet can tell that it isn't root.
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/divvy-webhook"]
 
-FROM debian:${DEBIAN}-slim AS divvy-node
-COPY --from=build /divvy-node /usr/bin/divvy-node
-# For deploy/mps: it supervises the driver's MPS control daemon, which comes from the host like NVML.
-COPY --from=build /divvy-mps /usr/bin/divvy-mps
-# Where the daemon looks for it, to copy it to stateDir: containers get it from there.
-COPY --from=build /libdivvy.so /usr/lib/divvy/libdivvy.so
-
+FROM ${BASE_IMAGE} AS nvml
 # The driver brings NVML, and must: its version is the kernel module's. Where distributions keep it is tried in turn below
-# /host, where the DaemonSet shows the host's root. Links to this one library and not the directories themselves, which
+# /host, where the DaemonSets show the host's root. Links to this one library and not the directories themselves, which
 # would put the host's glibc before our own. After them the loader looks where NVIDIA's runtime would have put it.
 RUN for directory in usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib; do \
         mkdir -p "/opt/nvml/$directory" && \
@@ -43,6 +39,15 @@ ENV LD_LIBRARY_PATH=/opt/nvml/usr/lib/x86_64-linux-gnu:/opt/nvml/usr/lib/aarch64
 # One arena, and large blocks given back at once: 2 MiB less on every node.
 ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072
 
+FROM nvml AS divvy-mps
+COPY --from=build /divvy-mps /usr/bin/divvy-mps
+# No USER: it mounts, changes compute modes, and has the driver's root as its programs' root.
+ENTRYPOINT ["/usr/bin/divvy-mps"]
+
+FROM nvml AS divvy-node
+COPY --from=build /divvy-node /usr/bin/divvy-node
+# Where the daemon looks for it, to copy it to stateDir: containers get it from there.
+COPY --from=build /libdivvy.so /usr/lib/divvy/libdivvy.so
 # No USER: the kubelet's plugin directory, its sockets and /var/lib/divvy are root's. Which rights are needed beside that is
 # said in deploy/manifests/node-daemonset.yaml. The root may be read-only.
 ENTRYPOINT ["/usr/bin/divvy-node"]

@@ -213,7 +213,7 @@ fn directories_are_mounted_where_the_configuration_says() {
 fn the_service_is_where_the_configuration_has_the_driver() {
     let Some(helm) = helm() else { return };
     let values = json!({
-        "images": { "node": "registry/node:2" },
+        "images": { "mps": "registry/mps:2" },
         "node": { "runDir": "/run/cards", "driverRootCtrPath": "/host/run/nvidia/driver" },
         "mps": { "enabled": true, "nodeSelector": { "pool": "shared" } },
     });
@@ -232,11 +232,9 @@ fn the_service_is_where_the_configuration_has_the_driver() {
         assert_eq!(of(&pod["containers"][0]["volumeMounts"])["mountPath"], mounted);
     }
     let first = &pod["initContainers"][0];
-    assert_eq!(
-        (&first["image"], &pod["containers"][0]["image"]),
-        (&json!("registry/node:2"), &json!("registry/node:2"))
-    );
-    assert!(!first["args"].to_string().contains("/run/divvy") && first["volumeMounts"][0]["mountPath"] == "/run/cards");
+    assert_eq!((&first["image"], &pod["containers"][0]["image"]), (&json!("registry/mps:2"), &json!("registry/mps:2")));
+    assert_eq!(first["args"], json!(["--mount-shared-memory", "--run-dir=/run/cards"]));
+    assert_eq!(first["volumeMounts"][0]["mountPath"], "/run/cards");
     let without = render(&helm, "divvy-system", &json!({}));
     assert!(without.iter().all(|object| object["metadata"]["name"] != "divvy-mps"), "off unless asked for");
 }

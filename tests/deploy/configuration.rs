@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use divvy_api::config::{CONFIG_MAP, ClusterConfig, KEY};
+use divvy_mps::config::Task;
 use divvy_runtime::settings::{KeySet, Within};
 use divvy_webhook::config::SERVICE;
 use serde_json::Value;
@@ -121,19 +122,23 @@ fn pods_live_long_enough_to_drain() {
 
 #[test]
 fn mps_daemonset_agrees_with_the_daemon_on_paths() {
-    let objects = [objects::all("deploy/manifests"), objects::read("deploy/mps/divvy-mps.yaml")].concat();
-    let spec = |name: &str| &objects::find(&objects, name)["spec"];
-    let (of_daemon, of_service) = (spec("DaemonSet divvy-system/divvy-node"), spec("DaemonSet divvy-system/divvy-mps"));
-    assert_eq!(of_service["updateStrategy"]["type"], "OnDelete", "its clients end with it");
-    let pod = |spec: &Value| spec["template"]["spec"].clone();
-    let (daemon, service) = (pod(of_daemon), pod(of_service));
+    let objects = objects::read("deploy/mps/divvy-mps.yaml");
+    let daemonset = &objects::find(&objects, "DaemonSet divvy-system/divvy-mps")["spec"];
+    assert_eq!(daemonset["updateStrategy"]["type"], "OnDelete", "its clients end with it");
+    let service = &daemonset["template"]["spec"];
     let container = &service["containers"][0];
     for image in [&container["image"], &service["initContainers"][0]["image"]] {
-        assert_eq!(*image, daemon["containers"][0]["image"]);
+        assert_eq!(*image, format!("divvy-mps:{}", env!("CARGO_PKG_VERSION")));
     }
-    assert_eq!(container["command"][0], "/usr/bin/divvy-mps");
-    let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().into());
-    let config = divvy_mps::config::parse(std::iter::once("divvy-mps".into()).chain(args), |_| None).expect("valid");
+    let parsed = |container: &Value| {
+        let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap().into());
+        divvy_mps::config::parse(std::iter::once("divvy-mps".into()).chain(args), |_| None).expect("valid")
+    };
+    let (task, of_first) = parsed(&service["initContainers"][0]);
+    assert!(matches!(task, Task::MountSharedMemory));
+    let (task, config) = parsed(container);
+    assert!(matches!(task, Task::Supervise));
+    assert_eq!(of_first.run_dir, config.run_dir);
     let node = node();
     assert_eq!(config.run_dir, node.run_dir);
     assert_eq!(config.driver_root_ctr_path, node.driver_root_ctr_path);
