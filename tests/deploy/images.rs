@@ -92,3 +92,12 @@ fn base_images_are_named_by_build_arguments_only() {
     }
     assert!(!text.contains("# syntax="), "would be fetched from a registry");
 }
+
+#[test]
+fn releases_are_built_by_the_toolchain_of_the_dockerfile() {
+    let text = objects::text("Dockerfile");
+    let image = text.lines().find_map(|line| line.strip_prefix("ARG RUST_IMAGE=rust:")).expect("an argument");
+    let (version, _) = image.split_once('-').expect("a release of Debian");
+    let install = format!("rustup toolchain install {version} ");
+    assert_contains("release.yml", &objects::text(".github/workflows/release.yml"), &[install]);
+}
