@@ -7,6 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use serde_json::{Value, json};
 
 use crate::files::Files;
+use crate::network::Network;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -23,12 +24,13 @@ struct Subject<'a>(&'a str, &'a str);
 
 impl Pki {
     /// Makes all of them. The service accounts' key is `sa.key` and `sa.pub`.
-    pub fn create(files: &Files, node: &str) -> anyhow::Result<Self> {
+    pub fn create(files: &Files, node: &str, network: &Network) -> anyhow::Result<Self> {
         files.directory("pki")?;
         let pki = Self { files: files.clone() };
         let (ca, front) = (pki.authority("ca")?, pki.authority("front-proxy-ca")?);
         let system_node = format!("system:node:{node}");
-        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        let [address, service] = [network.node, network.api].map(|address| address.to_string());
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", &address, &service];
         pki.issue(&ca, "apiserver", &Subject("kube-apiserver", ""), &names)?;
         pki.issue(&ca, "apiserver-kubelet-client", &Subject("kube-apiserver", "system:masters"), &[])?;
         pki.issue(&front, "front-proxy-client", &Subject("front-proxy-client", ""), &[])?;
@@ -36,7 +38,7 @@ impl Pki {
         pki.issue(&ca, "controller-manager", &Subject("system:kube-controller-manager", ""), &[])?;
         pki.issue(&ca, "scheduler", &Subject("system:kube-scheduler", ""), &[])?;
         pki.issue(&ca, "node", &Subject(&system_node, "system:nodes"), &[])?;
-        pki.issue(&ca, "kubelet-server", &Subject(&system_node, "system:nodes"), &[node])?;
+        pki.issue(&ca, "kubelet-server", &Subject(&system_node, "system:nodes"), &[node, &address])?;
         let key = KeyPair::generate()?;
         files.write("pki/sa.key", key.serialize_pem())?;
         files.write("pki/sa.pub", key.public_key_pem())?;

@@ -1,10 +1,12 @@
 //! The whole of it: one control plane, one node, one daemon.
 
 mod agreement;
+mod in_pods;
 mod install;
 mod webhook;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -22,6 +24,7 @@ use crate::containers::{self, ContainerKey};
 use crate::control_plane::ControlPlane;
 use crate::daemon::{Calls, Daemon};
 use crate::files::{Files, Ports, Programs};
+use crate::installation::Installation;
 use crate::kubectl::Kubectl;
 use crate::node::{self, CARD_MEMORY, CARDS, Containerd, NODE, whole};
 use crate::pods::{self, JOBS, PODS};
@@ -37,6 +40,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LAG: Duration = Duration::from_secs(20);
 /// How long the API server's objects may lag behind the books.
 pub const FOLLOWS: Duration = Duration::from_secs(10);
+/// The kubelet's own default, which pods expect.
+const KUBELET_PORT: u16 = 10250;
 /// The node's own object.
 pub const NODE_PATH: &str = "/api/v1/nodes/node-a";
 
@@ -61,6 +66,13 @@ pub struct Cluster {
     pub scenario: Scenario,
     /// Files of the run.
     pub files: Files,
+    /// How Divvy is installed.
+    pub installation: Installation,
+    /// kube-proxy, which runs where pods have a network.
+    proxy: Program,
+    programs: Programs,
+    /// Where NVML's stand-in finds what it answers.
+    scenario_file: PathBuf,
     /// Whether the kubelet has lost its checkpoint under pods that still live.
     pub forgot: bool,
     /// Pods by UID, as they were last seen: some live on when the API server has forgotten them, or is away.
@@ -78,25 +90,44 @@ fn cards() -> Scenario {
 
 impl Cluster {
     /// Starts everything, in the namespaces that this process is in.
-    pub async fn start(programs: &Programs, files: Files, binaries: &Binaries) -> anyhow::Result<Self> {
-        let ports = Ports::free()?;
+    pub async fn start(
+        programs: &Programs,
+        files: Files,
+        binaries: &Binaries,
+        installation: Installation,
+    ) -> anyhow::Result<Self> {
+        let network = installation.network();
+        network.create().context("creating the node's network")?;
+        let mut ports = Ports::free()?;
+        if network.is_own {
+            ports.kubelet = KUBELET_PORT;
+        }
         files.directory("logs")?;
-        let cgroup = namespace::mount(&files, NODE)?;
-        let pki = Pki::create(&files, NODE)?;
+        let cgroup = namespace::mount(&files, NODE, &network)?;
+        let pki = Pki::create(&files, NODE, &network)?;
+        let mut scenario_file = files.at("scenario.json");
+        if installation.is_of_pods() {
+            let library = std::env::var_os("DIVVY_NVML").map_or_else(|| binaries.nvml.clone(), PathBuf::from);
+            scenario_file = namespace::install_library(&files, &library, "libnvidia-ml.so.1")?.join("scenario.json");
+        }
         let scenario = cards();
-        scenario.write(&files.at("scenario.json")).context("writing the scenario")?;
+        scenario.write(&scenario_file).context("writing the scenario")?;
         scenario.write_sysfs(&files.directory("sys")?).context("writing sysfs")?;
         let token = files.at("token");
         let mut cluster = Self {
             api: Api::new(&pki, ports.api)?,
             kubectl: Kubectl::new(programs.get("kubectl"), &files.at("."), pki.kubeconfig("admin", ports.api)?),
-            control_plane: ControlPlane::new(programs, &files, &pki, &ports)?,
-            containerd: Containerd::new(programs, &files)?,
-            kubelet: node::kubelet(programs, &files, &pki, &ports, &cgroup)?,
+            control_plane: ControlPlane::new(programs, &files, &pki, &ports, &network)?,
+            containerd: Containerd::new(programs, &files, &network)?,
+            kubelet: node::kubelet(programs, &files, &pki, &ports, &network, &cgroup)?,
             daemon: Daemon::new(binaries, &files, &pki, &ports, &token, &namespace::seen(&cgroup))?,
             webhook: Webhook::new(binaries, &files, &pki, &ports)?,
             scenario,
+            programs: programs.clone(),
+            proxy: network.proxy(programs, &files, &pki.kubeconfig("admin", ports.api)?, NODE)?,
+            scenario_file,
             files,
+            installation,
             forgot: false,
             pods: BTreeMap::new(),
             calls: Calls::new(),
@@ -120,8 +151,13 @@ impl Cluster {
             this.api.find("/api/v1/namespaces/default/serviceaccounts/default").await
         })
         .await?;
-        self.install().await.context("installing divvy-node")?;
-        self.start_daemon().await?;
+        if self.installation.is_of_pods() {
+            self.proxy.start()?;
+            self.install_pods().await.context("installing Divvy")?;
+        } else {
+            self.install().await.context("installing divvy-node")?;
+            self.start_daemon().await?;
+        }
         self.amounts_ready().await
     }
 
@@ -138,7 +174,7 @@ impl Cluster {
             if let Ok(Some(found)) = found {
                 return Ok(found);
             }
-            self.programs().try_for_each(Program::check)?;
+            self.processes().try_for_each(Program::check)?;
             if Instant::now() > deadline {
                 let problem = found.err().map_or_else(String::new, |error| format!(": {error:#}"));
                 bail!("no {what} within {}s{problem}", patience.as_secs());
@@ -147,16 +183,23 @@ impl Cluster {
         }
     }
 
-    fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
+    fn processes(&mut self) -> impl Iterator<Item = &mut Program> {
         let node = [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program];
-        self.control_plane.programs().into_iter().chain(node).chain(self.webhook.programs())
+        self.control_plane.programs().into_iter().chain(node).chain(self.webhook.programs()).chain([&mut self.proxy])
     }
 
     /// Starts what is down, with what it was configured with at first: after a scenario that broke off.
     pub async fn repair(&mut self) -> anyhow::Result<()> {
-        let node = [&mut self.containerd.program, &mut self.kubelet, &mut self.daemon.program];
+        let node = [&mut self.containerd.program, &mut self.kubelet];
         self.control_plane.programs().into_iter().chain(node).try_for_each(Program::start_if_down)?;
         self.api_ready().await?;
+        if self.installation.is_of_pods() {
+            self.end_pods().await?;
+            self.change_cards(|scenario| *scenario = cards())?;
+            self.daemon_ready().await?;
+            return self.clear().await;
+        }
+        self.daemon.program.start_if_down()?;
         self.stop_webhook().await?;
         self.renew().await
     }
@@ -196,21 +239,31 @@ impl Cluster {
 
     /// Starts the daemon, and waits until the kubelet has it registered.
     pub async fn start_daemon(&mut self) -> anyhow::Result<()> {
-        self.daemon.program.start()?;
+        self.begin_daemon()?;
         self.daemon_ready().await
+    }
+
+    /// Starts the daemon. Where it is a pod's, the kubelet does.
+    pub fn begin_daemon(&mut self) -> anyhow::Result<()> {
+        if self.installation.is_of_pods() { Ok(()) } else { self.daemon.program.start() }
     }
 
     /// Waits until the kubelet has the daemon registered.
     pub async fn daemon_ready(&mut self) -> anyhow::Result<()> {
-        self.until("divvy-node that is ready", PATIENCE, async |this| Ok(this.daemon.is_ready().await.then_some(())))
-            .await
+        self.until("divvy-node that is ready", PATIENCE, async |this| {
+            if this.installation.is_of_pods() {
+                this.daemon.address = this.pod_of_daemon().await?;
+            }
+            Ok(this.daemon.is_ready().await.then_some(()))
+        })
+        .await
     }
 
     /// Kills the daemon. What it counted stays counted.
     pub async fn kill_daemon(&mut self) -> anyhow::Result<()> {
         // One that doesn't answer has counted nothing that can be known.
         self.calls = self.calls().await.unwrap_or_else(|_| self.calls.clone());
-        self.daemon.program.kill().await
+        if self.installation.is_of_pods() { in_pods::kill_daemon() } else { self.daemon.program.kill().await }
     }
 
     /// Calls of the kubelet that were answered by the daemon in all its lives since [`Self::restart_daemon`].
@@ -224,7 +277,12 @@ impl Cluster {
 
     /// Kills the daemon and starts it with these keys; calls are counted from here on.
     pub async fn restart_daemon(&mut self, keys: &Value) -> anyhow::Result<()> {
-        self.daemon.program.kill().await?;
+        if self.installation.is_of_pods() {
+            ensure!(*keys == json!({}), "a pod's configuration is changed otherwise");
+            in_pods::kill_daemon()?;
+        } else {
+            self.daemon.program.kill().await?;
+        }
         self.calls.clear();
         self.daemon.configure(keys)?;
         self.start_daemon().await
@@ -242,6 +300,12 @@ impl Cluster {
         .await
     }
 
+    /// Waits until the kubelet shows all slots as allocatable, whatever pods hold of the other amounts.
+    pub async fn amounts_ready_beside_pods(&mut self) -> anyhow::Result<()> {
+        let (resource, amount) = whole()[0];
+        self.until_allocatable(resource, amount).await
+    }
+
     /// What the node shows as allocatable of a resource.
     pub async fn allocatable(&self, resource: &str) -> anyhow::Result<u64> {
         let node = self.api.get(NODE_PATH).await?;
@@ -252,7 +316,7 @@ impl Cluster {
     /// Changes what NVML answers.
     pub fn change_cards(&mut self, change: impl FnOnce(&mut Scenario)) -> anyhow::Result<()> {
         change(&mut self.scenario);
-        self.scenario.write(&self.files.at("scenario.json")).context("writing the scenario")
+        self.scenario.write(&self.scenario_file).context("writing the scenario")
     }
 
     /// Creates pods, all at once, as the webhook would let them through.

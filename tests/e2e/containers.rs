@@ -76,7 +76,19 @@ pub fn running(minors: &BTreeMap<u32, CardId>) -> BTreeMap<ContainerKey, Running
 
 /// Kills a container's first process, and so the container.
 pub fn kill(container: &Running) -> anyhow::Result<()> {
-    crate::namespace::execute("sh", &["-c", &format!("kill -9 {}", container.pid)])
+    kill_process(container.pid)
+}
+
+/// Kills a process.
+pub fn kill_process(pid: u32) -> anyhow::Result<()> {
+    crate::program::execute("sh", &["-c", &format!("kill -9 {pid}")])
+}
+
+/// Processes of this program.
+pub fn processes_of(program: &str) -> Vec<u32> {
+    let mut all = processes();
+    all.retain(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == program));
+    all
 }
 
 /// Lowest first: a container's first process started its others.

@@ -12,6 +12,7 @@ use crate::api::Api;
 use crate::certs::Pki;
 use crate::control_plane::ControlPlane;
 use crate::files::{Files, Ports, Programs};
+use crate::network::Network;
 
 /// Outcomes of the tests against one implementation.
 #[derive(Debug)]
@@ -114,8 +115,8 @@ impl RealApiServer {
     pub async fn start(programs: &Programs, directory: &Path) -> anyhow::Result<Self> {
         let files = Files::new(directory.to_owned());
         files.directory("logs")?;
-        let (ports, pki) = (Ports::free()?, Pki::create(&files, "node-a")?);
-        let mut control_plane = ControlPlane::new(programs, &files, &pki, &ports)?;
+        let (ports, pki) = (Ports::free()?, Pki::create(&files, "node-a", &Network::LOOPBACK)?);
+        let mut control_plane = ControlPlane::new(programs, &files, &pki, &ports, &Network::LOOPBACK)?;
         control_plane.etcd.start()?;
         control_plane.api.start()?;
         let api = Api::new(&pki, ports.api)?;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::audit;
 use crate::certs::Pki;
 use crate::files::{Files, Ports, Programs};
+use crate::network::Network;
 use crate::program::Program;
 
 /// The four programs.
@@ -24,7 +25,7 @@ pub struct ControlPlane {
 }
 
 /// JSON is YAML.
-const SCHEDULER_CONFIG: &str = "scheduler.yaml";
+pub(crate) const SCHEDULER_CONFIG: &str = "scheduler.yaml";
 
 /// Lets kube-scheduler ask this extender from its next start on, or nobody.
 pub fn configure_scheduler(files: &Files, extender: Option<Value>) -> anyhow::Result<()> {
@@ -43,11 +44,17 @@ fn flag(name: &str, value: impl Display) -> String {
 
 impl ControlPlane {
     /// Prepares the command lines; starts nothing yet.
-    pub fn new(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Self> {
+    pub fn new(
+        programs: &Programs,
+        files: &Files,
+        pki: &Pki,
+        ports: &Ports,
+        network: &Network,
+    ) -> anyhow::Result<Self> {
         let program = |name: &'static str, args| Program::new(name, programs.get(name), args, &files.logs());
         Ok(Self {
             etcd: program("etcd", etcd(files, ports)),
-            api: program("kube-apiserver", api(files, pki, ports)?),
+            api: program("kube-apiserver", api(files, pki, ports, network)?),
             controller_manager: program("kube-controller-manager", controller_manager(pki, ports)?),
             scheduler: program("kube-scheduler", scheduler(files, pki, ports)?),
         })
@@ -74,7 +81,7 @@ fn etcd(files: &Files, ports: &Ports) -> Vec<String> {
     ]
 }
 
-fn api(files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<String>> {
+fn api(files: &Files, pki: &Pki, ports: &Ports, network: &Network) -> anyhow::Result<Vec<String>> {
     let certificate = |flag_name, name| flag(flag_name, pki.certificate(name).display());
     let key = |flag_name, name| flag(flag_name, pki.key(name).display());
     let audited = files.write("audit.yaml", audit::policy().to_string())?;
@@ -82,13 +89,12 @@ fn api(files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<String>> {
         flag("audit-policy-file", audited.display()),
         flag("audit-log-path", audit::path(files).display()),
         flag("etcd-servers", format!("http://127.0.0.1:{}", ports.etcd)),
-        flag("bind-address", "127.0.0.1"),
-        flag("advertise-address", "127.0.0.1"),
+        flag("bind-address", if network.is_own { "0.0.0.0" } else { "127.0.0.1" }),
+        flag("advertise-address", network.node),
         flag("secure-port", ports.api),
         // A loopback address can't stand in the Endpoints of the Service kubernetes.
-        flag("endpoint-reconciler-type", "none"),
-        // A range that this machine can listen at: a Service is served at its ClusterIP without kube-proxy.
-        flag("service-cluster-ip-range", "127.96.0.0/16"),
+        flag("endpoint-reconciler-type", if network.is_own { "lease" } else { "none" }),
+        flag("service-cluster-ip-range", network.services),
         flag("authorization-mode", "Node,RBAC"),
         flag("enable-admission-plugins", "NodeRestriction"),
         // As divvy-node's DaemonSet asks for it.

@@ -13,7 +13,7 @@ use divvy_testkit::binaries::Binaries;
 use serde_json::{Value, json};
 
 use crate::certs::Pki;
-use crate::files::{Files, Ports, RUN_DIRECTORY};
+use crate::files::{Files, Ports, RUN_DIRECTORY, STATE_DIRECTORY};
 use crate::node::NODE;
 use crate::pages::page;
 use crate::program::Program;
@@ -72,7 +72,7 @@ impl Daemon {
             "kubeletCa": pki.certificate("ca"),
             "kubeletTokenFile": token,
             "kubeconfig": pki.token_kubeconfig("divvy-node", token, ports.api)?,
-            "stateDir": files.directory("divvy-state")?,
+            "stateDir": files.directory(STATE_DIRECTORY)?,
             "runDir": files.directory(RUN_DIRECTORY)?,
             "cdiDir": files.directory("cdi")?,
             "sysfsRoot": files.directory("sys")?,

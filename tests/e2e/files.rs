@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
+/// The daemon's `stateDir`, in the run's directory.
+pub const STATE_DIRECTORY: &str = "divvy-state";
 /// The daemon's `runDir`, in the run's directory.
 pub const RUN_DIRECTORY: &str = "divvy-run";
 

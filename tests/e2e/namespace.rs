@@ -9,9 +9,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
-use crate::files::{Files, RUN_DIRECTORY};
+use crate::files::{Files, RUN_DIRECTORY, STATE_DIRECTORY};
+use crate::network::Network;
+use crate::program::execute;
 
 /// Set, to the run's directory, in the inner process.
 const INNER: &str = "DIVVY_E2E_INNER";
@@ -22,10 +24,13 @@ pub fn inner() -> Option<PathBuf> {
 }
 
 /// Runs this program again, inside, on the run's directory. Its arguments stay the same.
-pub fn enter(directory: &Path) -> anyhow::Result<ExitStatus> {
+pub fn enter(directory: &Path, network: &Network) -> anyhow::Result<ExitStatus> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--propagation", "private"]);
+    if network.is_own {
+        command.arg("--net");
+    }
     // The shell reaps orphans, and must not be replaced by its last command.
     command.args(["sh", "-c", r#""$0" "$@"; exit $?"#]).arg(program).args(std::env::args_os().skip(1));
     command.env(INNER, directory).stdin(Stdio::piped());
@@ -51,26 +56,39 @@ pub fn end_with_the_outer_process() {
     });
 }
 
-/// Puts directories of the run where programs insist on theirs. Returns the cgroup that pods are to live in.
-pub fn mount(files: &Files, node: &str) -> anyhow::Result<String> {
+/// Puts directories of the run where programs insist on theirs, and with a network of its own where pods expect those of their
+/// node. Returns the cgroup that pods are to live in.
+pub fn mount(files: &Files, node: &str, network: &Network) -> anyhow::Result<String> {
     let binds = [
         ("kubelet", "/var/lib/kubelet"),
         ("container-logs", "/var/log/containers"),
         // Shims put their sockets there, whatever containerd's own configuration says.
         ("run-containerd", "/run/containerd"),
     ];
-    for (own, place) in binds {
-        fs::create_dir_all(place).with_context(|| format!("creating {place}"))?;
-        bind(&files.directory(own)?, place)?;
-    }
+    bind_all(files, &binds)?;
     // Volumes of pods are mounted below, and containers must see them.
     execute("mount", &["--make-rshared", "/var/lib/kubelet"])?;
     // As in the daemon's pod, with `mountPropagation: Bidirectional`.
     let run_dir = files.directory(RUN_DIRECTORY)?;
     bind(&run_dir, &run_dir.display().to_string())?;
     execute("mount", &["--make-shared", &run_dir.display().to_string()])?;
+    if network.is_own {
+        // As systemd has it.
+        execute("mount", &["--make-rshared", "/"])?;
+        let binds = [
+            (STATE_DIRECTORY, "/var/lib/divvy"),
+            ("cdi", "/var/run/cdi"),
+            (RUN_DIRECTORY, "/run/divvy"),
+            ("kubernetes", "/etc/kubernetes"),
+        ];
+        bind_all(files, &binds)?;
+    }
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    bind(&files.write("hosts", format!("{hosts}\n127.0.0.1 {node}\n"))?, "/etc/hosts")?;
+    bind(&files.write("hosts", format!("{hosts}\n{} {node}\n", network.node))?, "/etc/hosts")?;
+    if network.is_own {
+        // Where the daemon looks, as on any node.
+        return Ok("/".to_owned());
+    }
     let cgroup = cgroup(&files.at(""));
     for hierarchy in hierarchies() {
         // A hierarchy that refuses is one that the kubelet doesn't use.
@@ -86,18 +104,27 @@ pub fn seen(cgroup: &str) -> PathBuf {
     hierarchy.join(cgroup.trim_start_matches('/'))
 }
 
-fn bind(own: &Path, place: &str) -> anyhow::Result<()> {
-    execute("mount", &["--bind", &own.display().to_string(), place])
+/// Puts this library among the host's, as a driver's installation does; returns the directory.
+pub fn install_library(files: &Files, library: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let directory = PathBuf::from(format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+    let own = files.directory("driver")?;
+    fs::copy(library, own.join(name)).with_context(|| format!("copying {}", library.display()))?;
+    let (work, place) = (files.directory("driver-work")?, directory.display().to_string());
+    let options = format!("lowerdir={place},upperdir={},workdir={}", own.display(), work.display());
+    execute("mount", &["-t", "overlay", "-o", &options, "overlay", &place])?;
+    Ok(directory)
 }
 
-/// Runs a program of the machine to its end.
-pub fn execute(program: &str, args: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new(program).args(args).stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("starting {program}"))?;
-    if !output.status.success() {
-        bail!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+fn bind_all(files: &Files, binds: &[(&str, &str)]) -> anyhow::Result<()> {
+    for (own, place) in binds {
+        fs::create_dir_all(place).with_context(|| format!("creating {place}"))?;
+        bind(&files.directory(own)?, place)?;
     }
     Ok(())
+}
+
+fn bind(own: &Path, place: &str) -> anyhow::Result<()> {
+    execute("mount", &["--bind", &own.display().to_string(), place])
 }
 
 /// cgroup v2 has one, v1 a directory for each controller.

@@ -1,6 +1,6 @@
 //! containerd, the kubelet, and what they have to offer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -12,6 +12,7 @@ use tokio::process::Command;
 use crate::certs::Pki;
 use crate::files::{Files, Ports, Programs};
 use crate::image::{self, FileOfImage};
+use crate::network::Network;
 use crate::program::Program;
 
 /// Name of the one node.
@@ -52,13 +53,11 @@ pub struct Containerd {
 
 impl Containerd {
     /// Writes its configuration.
-    pub fn new(programs: &Programs, files: &Files) -> anyhow::Result<Self> {
+    pub fn new(programs: &Programs, files: &Files, network: &Network) -> anyhow::Result<Self> {
         files.directory("cni/bin")?;
         files.directory("cni/net.d")?;
-        // All pods use the host's network; the plugin that this names is never run.
-        let network = json!({"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "loopback"}]});
-        files.write("cni/net.d/10-none.conflist", network.to_string())?;
-        let config = files.write("containerd.toml", configuration(programs, files))?;
+        files.write("cni/net.d/10-pods.conflist", network.pods(files).to_string())?;
+        let config = files.write("containerd.toml", configuration(programs, files, &network.plugins(files)))?;
         let args = vec!["--config".to_owned(), config.display().to_string()];
         let program = Program::new("containerd", programs.get("containerd"), args, &files.logs());
         // It finds its shims in PATH.
@@ -88,8 +87,18 @@ impl Containerd {
         content: &[FileOfImage],
     ) -> anyhow::Result<()> {
         let archive = image::archive(&programs.get("busybox"), name, entrypoint, content)?;
-        let archive = files.write("image.tar", archive)?.display().to_string();
-        self.ctr(&["-n", "k8s.io", "images", "import", "--local", &archive]).await
+        self.import_archive(&files.write("image.tar", archive)?).await
+    }
+
+    /// Imports the images of an archive.
+    pub async fn import_archive(&self, archive: &Path) -> anyhow::Result<()> {
+        self.ctr(&["-n", "k8s.io", "images", "import", "--local", &archive.display().to_string()]).await
+    }
+
+    /// Gives an image another name, both without a registry.
+    pub async fn tag(&self, image: &str, name: &str) -> anyhow::Result<()> {
+        let [image, name] = [image, name].map(|name| format!("docker.io/library/{name}"));
+        self.ctr(&["-n", "k8s.io", "images", "tag", "--force", &image, &name]).await
     }
 
     async fn ctr(&self, args: &[&str]) -> anyhow::Result<()> {
@@ -103,10 +112,10 @@ impl Containerd {
     }
 }
 
-fn configuration(programs: &Programs, files: &Files) -> String {
+fn configuration(programs: &Programs, files: &Files, plugins: &Path) -> String {
     let path = |name: &str| files.at(name).display().to_string();
     let (root, state, socket) = (path("containerd-root"), path("containerd-state"), path("containerd.sock"));
-    let (cdi, bin, net) = (path("cdi"), path("cni/bin"), path("cni/net.d"));
+    let (cdi, bin, net) = (path("cdi"), plugins.display(), path("cni/net.d"));
     let (runc, sandbox) = (programs.runc.display(), image::SANDBOX);
     format!(
         r#"version = 3
@@ -152,11 +161,18 @@ pub fn configure_kubelet(files: &Files, keys: &Value) -> anyhow::Result<()> {
 }
 
 /// The kubelet. Its pods live below `cgroup`.
-pub fn kubelet(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports, cgroup: &str) -> anyhow::Result<Program> {
+pub fn kubelet(
+    programs: &Programs,
+    files: &Files,
+    pki: &Pki,
+    ports: &Ports,
+    network: &Network,
+    cgroup: &str,
+) -> anyhow::Result<Program> {
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": "127.0.0.1",
+        "address": network.node,
         "port": ports.kubelet,
         "healthzPort": 0,
         "readOnlyPort": 0,
@@ -189,13 +205,16 @@ pub fn kubelet(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports, cgr
     });
     let config = files.write(KUBELET_CONFIG, config.to_string())?;
     let flag = |name: &str, path: PathBuf| format!("--{name}={}", path.display());
-    let args = vec![
+    let mut args = vec![
         flag("config", config),
         flag("kubeconfig", pki.kubeconfig("node", ports.api)?),
         flag("cert-dir", files.directory("pki/kubelet")?),
         "--root-dir=/var/lib/kubelet".to_owned(),
         format!("--hostname-override={NODE}"),
     ];
+    if network.is_own {
+        args.push(format!("--node-ip={}", network.node));
+    }
     let kubelet = Program::new("kubelet", programs.get("kubelet"), args, &files.logs());
     Ok(kubelet.env("PATH", programs.path()))
 }

@@ -8,8 +8,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
 
-use crate::namespace;
-
 /// A program with its arguments, its log, and its process while it runs.
 #[derive(Debug)]
 pub struct Program {
@@ -18,7 +16,19 @@ pub struct Program {
     args: Vec<String>,
     envs: Vec<(String, String)>,
     log: PathBuf,
+    /// Whether it is started again when it has ended by itself.
+    restarts: bool,
     child: Option<Child>,
+}
+
+/// Runs a program of the machine to its end.
+pub fn execute(program: &str, args: &[&str]) -> anyhow::Result<()> {
+    let output = std::process::Command::new(program).args(args).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("starting {program}"))?;
+    if !output.status.success() {
+        bail!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
 }
 
 /// Time on processors of a process since its start (`utime` and `stime` of proc(5), in hundredths of a second).
@@ -36,7 +46,7 @@ impl Program {
     /// A program that writes to `<logs>/<name>.log`. Nothing is started yet.
     pub fn new(name: &'static str, path: PathBuf, args: Vec<String>, logs: &Path) -> Self {
         let log = logs.join(name).with_extension("log");
-        Self { name, path, args, envs: Vec::new(), log, child: None }
+        Self { name, path, args, envs: Vec::new(), log, restarts: false, child: None }
     }
 
     /// With this variable in its environment.
@@ -44,6 +54,16 @@ impl Program {
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.envs.push((name.to_owned(), value.into()));
         self
+    }
+
+    /// Lets [`Self::check`] start it again when it has ended by itself, as the kubelet does with a static pod.
+    pub fn restart_by_itself(&mut self) {
+        self.restarts = true;
+    }
+
+    /// Gives it another value for the argument that begins like this.
+    pub fn replace_arg(&mut self, begins: &str, value: &str) {
+        self.args.iter_mut().filter(|arg| arg.starts_with(begins)).for_each(|arg| *arg = format!("{begins}{value}"));
     }
 
     /// Starts it; its log goes on where it ended.
@@ -77,7 +97,7 @@ impl Program {
     /// Sends it `STOP` or `CONT`: it stands still, and goes on as if no time had passed.
     pub fn signal(&self, name: &str) -> anyhow::Result<()> {
         let id = self.child.as_ref().and_then(Child::id).with_context(|| format!("{} doesn't run", self.name))?;
-        namespace::execute("sh", &["-c", &format!("kill -s {name} {id}")])
+        execute("sh", &["-c", &format!("kill -s {name} {id}")])
     }
 
     /// Resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)), while the program runs.
@@ -97,6 +117,9 @@ impl Program {
     /// Fails if it was started and has ended by itself.
     pub fn check(&mut self) -> anyhow::Result<()> {
         let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten()) else { return Ok(()) };
+        if self.restarts {
+            return self.start();
+        }
         bail!("{} ended ({status}): see {}", self.name, self.log.display())
     }
 }

@@ -10,6 +10,7 @@ use divvy_testkit::binaries::Binaries;
 
 use crate::cluster::Cluster;
 use crate::files::{Files, Programs};
+use crate::installation::Installation;
 use crate::namespace;
 
 /// What one run of a scenario is.
@@ -22,8 +23,21 @@ pub struct Scenario {
     pub name: &'static str,
     /// Whether a run without arguments passes it over.
     pub only_when_named: bool,
+    /// How Divvy is installed.
+    pub installed: Installed,
     /// What happens.
     pub run: for<'a> fn(&'a mut Cluster) -> Run<'a>,
+}
+
+/// The installations that a scenario makes sense with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// Processes, which it kills, stops or configures.
+    AsProcesses,
+    /// Pods.
+    AsPods,
+    /// Either.
+    Anyhow,
 }
 
 /// Runs the scenarios whose names contain one of the arguments, or all that aren't only run when named. Keeps the run's directory where one fails, or
@@ -54,7 +68,8 @@ pub fn seconds(variable: &str, default: u64) -> Duration {
     Duration::from_secs(set.unwrap_or(default))
 }
 
-fn chosen(scenarios: &[Scenario]) -> Vec<Scenario> {
+fn chosen(scenarios: &[Scenario], installation: &Installation) -> Vec<Scenario> {
+    let other = if installation.is_of_pods() { Installed::AsProcesses } else { Installed::AsPods };
     let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |scenario: &&Scenario| {
         if words.is_empty() {
@@ -63,7 +78,7 @@ fn chosen(scenarios: &[Scenario]) -> Vec<Scenario> {
             words.iter().any(|word| scenario.name.contains(&**word))
         }
     };
-    scenarios.iter().filter(wanted).copied().collect()
+    scenarios.iter().filter(|scenario| scenario.installed != other).filter(wanted).copied().collect()
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -71,15 +86,19 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 fn outside(scenarios: &[Scenario]) -> anyhow::Result<ExitCode> {
-    if let Err(reason) = Programs::find().and_then(|_| root()) {
-        for scenario in chosen(scenarios) {
-            println!("test {} ... skipped: {reason:#}", scenario.name);
+    let found = Programs::find().and_then(|programs| Installation::find(&programs));
+    let installation = match found.and_then(|installation| root().map(|()| installation)) {
+        Ok(installation) => installation,
+        Err(reason) => {
+            for scenario in chosen(scenarios, &Installation::Processes) {
+                println!("test {} ... skipped: {reason:#}", scenario.name);
+            }
+            return Ok(ExitCode::SUCCESS);
         }
-        return Ok(ExitCode::SUCCESS);
-    }
+    };
     runtime()?.block_on(Binaries::get(false))?;
     let directory = tempfile::Builder::new().prefix("divvy-e2e-").tempdir()?;
-    let status = namespace::enter(directory.path())?;
+    let status = namespace::enter(directory.path(), &installation.network())?;
     if !status.success() || std::env::var_os("DIVVY_E2E_KEEP").is_some() {
         println!("e2e: logs are in {}", Files::new(directory.keep()).logs().display());
     }
@@ -99,11 +118,13 @@ fn inside(directory: &Path, scenarios: &[Scenario]) -> anyhow::Result<ExitCode> 
     runtime()?.block_on(async {
         let started = Instant::now();
         let (programs, binaries) = (Programs::find()?, Binaries::get(true).await?);
-        let cluster = Cluster::start(&programs, Files::new(directory.to_owned()), &binaries).await;
+        let installation = Installation::find(&programs)?;
+        let scenarios = chosen(scenarios, &installation);
+        let cluster = Cluster::start(&programs, Files::new(directory.to_owned()), &binaries, installation).await;
         let mut cluster = cluster.context("starting the cluster")?;
         println!("e2e: cluster up after {:.1?}", started.elapsed());
         let mut failed = Vec::new();
-        for scenario in chosen(scenarios) {
+        for scenario in scenarios {
             let started = Instant::now();
             let result = (scenario.run)(&mut cluster).await;
             let outcome = result.as_ref().err().map_or("ok".to_owned(), |error| format!("FAILED: {error:#}"));

@@ -24,8 +24,12 @@ const SCHEDULER: &str = include_str!("../../../deploy/scheduler/kube-scheduler.y
 // === impl Cluster ===
 
 impl Cluster {
-    /// Starts both, serves them at their Services' ClusterIPs, and waits until the API server asks them.
+    /// Starts both, serves them at their Services' ClusterIPs, and waits until the API server asks them. Where they are pods
+    /// they stay from the beginning to the end, and so does the scheduler's configuration.
     pub async fn start_webhook(&mut self) -> anyhow::Result<()> {
+        if self.installation.is_of_pods() {
+            return self.webhook_called().await;
+        }
         let args = ["create", "token", "divvy-webhook", "--namespace=divvy-system", "--duration=24h"];
         let token = self.kubectl.run(&args).await?;
         std::fs::write(&self.webhook.token, token).context("writing the webhook's token")?;
@@ -81,6 +85,9 @@ impl Cluster {
 
     /// Ends both, and takes them out of the API server and the scheduler.
     pub async fn stop_webhook(&mut self) -> anyhow::Result<()> {
+        if self.installation.is_of_pods() {
+            return Ok(());
+        }
         self.unregister_webhook().await?;
         for program in self.webhook.programs() {
             program.kill().await?;
@@ -91,6 +98,9 @@ impl Cluster {
 
     /// Starts kube-scheduler anew, with the extender or without.
     pub async fn restart_scheduler(&mut self, with_extender: bool) -> anyhow::Result<()> {
+        if self.installation.is_of_pods() {
+            return Ok(());
+        }
         let extender = if with_extender { Some(extender(self).await?) } else { None };
         configure_scheduler(&self.files, extender)?;
         self.control_plane.scheduler.kill().await?;

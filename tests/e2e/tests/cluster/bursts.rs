@@ -53,7 +53,7 @@ pub(crate) async fn with_kills(cluster: &mut Cluster, victims: Victims) -> anyho
         if victims == Victims::Both && kill % 2 == 0 {
             cluster.kill_daemon().await?;
             tokio::time::sleep(pause(1000)).await;
-            cluster.daemon.program.start()?;
+            cluster.begin_daemon()?;
         } else {
             cluster.kubelet.kill().await?;
             tokio::time::sleep(pause(1000)).await;

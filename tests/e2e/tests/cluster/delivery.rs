@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::ensure;
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
-use divvy_e2e::namespace::execute;
+use divvy_e2e::program::execute;
 use divvy_testkit::pods::PodShape;
 use serde_json::json;
 

@@ -13,6 +13,7 @@ mod forced;
 mod guests;
 mod hidden;
 mod hostile;
+mod installed;
 mod instances;
 mod losses;
 mod namesakes;
@@ -31,32 +32,32 @@ mod webhook;
 use std::process::ExitCode;
 
 use divvy_e2e::cluster::Cluster;
-use divvy_e2e::runner::{self, Run, Scenario};
+use divvy_e2e::runner::{self, Installed, Run, Scenario};
 
 use crate::bursts::Victims;
 
 fn main() -> ExitCode {
     runner::main(&[
-        scenario("a hundred pods bound at once all run", |c| Box::pin(bursts::a_hundred_pods(c))),
-        scenario("the kubelet is killed while a hundred pods start", |c| {
+        anyhow("a hundred pods bound at once all run", |c| Box::pin(bursts::a_hundred_pods(c))),
+        anyhow("the kubelet is killed while a hundred pods start", |c| {
             Box::pin(bursts::with_kills(c, Victims::Kubelet))
         }),
-        scenario("kubelet and daemon are killed while a hundred pods start", |c| {
+        anyhow("kubelet and daemon are killed while a hundred pods start", |c| {
             Box::pin(bursts::with_kills(c, Victims::Both))
         }),
-        scenario("the kubelet's checkpoint is lost", |c| Box::pin(losses::checkpoint(c))),
-        scenario("the API server is away", |c| Box::pin(losses::api_server(c))),
+        anyhow("the kubelet's checkpoint is lost", |c| Box::pin(losses::checkpoint(c))),
+        anyhow("the API server is away", |c| Box::pin(losses::api_server(c))),
         scenario("the pod list is refused", |c| Box::pin(losses::pod_list(c))),
-        scenario("pods and jobs come and go", |c| Box::pin(churn::pods_and_jobs(c))),
-        scenario("pods are deleted by force", |c| Box::pin(forced::replaced_at_once(c))),
+        anyhow("pods and jobs come and go", |c| Box::pin(churn::pods_and_jobs(c))),
+        anyhow("pods are deleted by force", |c| Box::pin(forced::replaced_at_once(c))),
         scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
         scenario("two pods on one card are held to their shares", |c| Box::pin(enforcement::two_on_one_card(c))),
         scenario("two pods have more memory than their card", |c| Box::pin(oversubscription::two_on_one_card(c))),
         scenario("a tenant writes whatever it can", |c| Box::pin(hostile::writes_anything(c))),
-        scenario("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
+        anyhow("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
         scenario("amounts are counted twice", |c| Box::pin(amounts::counted_twice(c))),
-        scenario("amounts are taken away", |c| Box::pin(amounts::taken_away(c))),
-        scenario("a pod takes over a name", |c| Box::pin(namesakes::annotated_anew(c))),
+        anyhow("amounts are taken away", |c| Box::pin(amounts::taken_away(c))),
+        anyhow("a pod takes over a name", |c| Box::pin(namesakes::annotated_anew(c))),
         scenario("instances of MIG cards", |c| Box::pin(instances::given_by_profile(c))),
         scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
         scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
@@ -68,14 +69,26 @@ fn main() -> ExitCode {
         scenario("a daemon that is gone is seen", |c| Box::pin(absence::is_seen(c))),
         scenario("usage comes through a forwarded port", |c| Box::pin(top::through_a_forwarded_port(c))),
         scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),
-        scenario("GPUs are hidden from containers that request none", |c| {
+        anyhow("GPUs are hidden from containers that request none", |c| {
             Box::pin(hidden::from_those_that_request_none(c))
         }),
-        scenario("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
+        anyhow("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
-        scenario("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
+        anyhow("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("Divvy is upgraded and rolled back while pods come", |c| {
+                Box::pin(installed::upgraded_and_rolled_back(c))
+            })
+        },
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("Divvy is uninstalled and installed again under pods", |c| {
+                Box::pin(installed::uninstalled_and_installed_again(c))
+            })
+        },
         // These leave a cluster without a node.
         Scenario {
             only_when_named: true,
@@ -87,5 +100,10 @@ fn main() -> ExitCode {
 }
 
 fn scenario(name: &'static str, run: for<'a> fn(&'a mut Cluster) -> Run<'a>) -> Scenario {
-    Scenario { name, only_when_named: false, run }
+    Scenario { name, only_when_named: false, installed: Installed::AsProcesses, run }
+}
+
+/// One that asks nothing of how Divvy runs.
+fn anyhow(name: &'static str, run: for<'a> fn(&'a mut Cluster) -> Run<'a>) -> Scenario {
+    Scenario { installed: Installed::Anyhow, ..scenario(name, run) }
 }

@@ -45,7 +45,8 @@ impl Source {
 
 /// Where the scenario is.
 pub(crate) fn path() -> Option<PathBuf> {
-    let beside = || Some(own_path()?.with_file_name("scenario.json"));
+    // Where the library lies: it may be loaded by a link in a container.
+    let beside = || Some(own_path()?.canonicalize().ok()?.with_file_name("scenario.json"));
     env::var_os("FAKE_NVML_SCENARIO").map(PathBuf::from).or_else(beside)
 }
 

@@ -1,0 +1,212 @@
+//! Divvy as pods: installed by the words of `deploy/`, and found.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::{Cluster, PATIENCE};
+use crate::containers;
+use crate::control_plane::SCHEDULER_CONFIG;
+use crate::installation::Installation;
+use crate::node::NODE;
+use crate::view;
+
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+/// Pods of Divvy.
+const PODS: &str = "/api/v1/namespaces/divvy-system/pods?labelSelector=app.kubernetes.io/name=";
+const DAEMON: &str = "divvy-node";
+const WEBHOOK: &str = "divvy-webhook";
+const WORKLOADS: [&str; 2] = ["daemonset/divvy-node", "deployment/divvy-webhook"];
+/// Tags of the images that the manifests name, and of those of another version.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const OTHER: &str = "other";
+/// Ports of their pages.
+const DAEMON_PAGES: u16 = 9402;
+const WEBHOOK_PAGES: u16 = 9403;
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// Brings the images, and follows the READMEs of `deploy/manifests` or `deploy/helm/divvy`, and of `deploy/scheduler`.
+    pub async fn install_pods(&mut self) -> anyhow::Result<()> {
+        let installation = self.installation.clone();
+        let (Installation::Manifests(images) | Installation::Chart(images, _)) = &installation else { return Ok(()) };
+        for archive in images.of_another_version()?.archives() {
+            self.containerd.import_archive(&archive).await?;
+        }
+        for image in [DAEMON, WEBHOOK] {
+            self.containerd.tag(&format!("{image}:{VERSION}"), &format!("{image}:{OTHER}")).await?;
+        }
+        for archive in images.archives() {
+            self.containerd.import_archive(&archive).await?;
+        }
+        self.kubectl.run(&["label", "--overwrite", "node", NODE, "nvidia.com/gpu.present=true"]).await?;
+        if let Installation::Chart(_, helm) = &installation {
+            if self.api.find("/api/v1/namespaces/divvy-system").await?.is_none() {
+                self.kubectl.run(&["create", "namespace", "divvy-system"]).await?;
+            }
+            let privileged = "pod-security.kubernetes.io/enforce=privileged";
+            self.kubectl.run(&["label", "--overwrite", "namespace", "divvy-system", privileged]).await?;
+            self.helm(helm, "install divvy DEPLOY/helm/divvy --set-string webhook.extender=on").await?;
+        } else {
+            self.apply_manifests().await?;
+        }
+        self.rolled_out().await?;
+        self.configure_scheduler_by_the_readme().await
+    }
+
+    /// Begins to replace all pods of Divvy by those of another version.
+    pub async fn change_version(&self) -> anyhow::Result<()> {
+        if let Installation::Chart(_, helm) = &self.installation {
+            let images = format!("images.node={DAEMON}:{OTHER},images.webhook={WEBHOOK}:{OTHER}");
+            let line = format!("upgrade divvy DEPLOY/helm/divvy --reuse-values --set {images}");
+            return self.helm(helm, &line).await.map(drop);
+        }
+        for (workload, program) in WORKLOADS.into_iter().zip([DAEMON, WEBHOOK]) {
+            let image = format!("{program}={program}:{OTHER}");
+            self.kubectl.run(&["--namespace=divvy-system", "set", "image", workload, &image]).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins to go back to the version before.
+    pub async fn roll_back(&self) -> anyhow::Result<()> {
+        if let Installation::Chart(_, helm) = &self.installation {
+            return self.helm(helm, "rollback divvy").await.map(drop);
+        }
+        for workload in WORKLOADS {
+            self.kubectl.run(&["--namespace=divvy-system", "rollout", "undo", workload]).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the extender out of the scheduler's configuration, and Divvy off the cluster, by the words of the READMEs.
+    pub async fn uninstall(&mut self) -> anyhow::Result<()> {
+        self.control_plane.scheduler.kill().await?;
+        let without = self.files.at(SCHEDULER_CONFIG);
+        self.control_plane.scheduler.replace_arg("--config=", &without.display().to_string());
+        self.control_plane.scheduler.start()?;
+        if let Installation::Chart(_, helm) = &self.installation {
+            println!("  {}", self.helm(helm, "uninstall divvy").await?.trim());
+            return Ok(());
+        }
+        let commands = commands_of("manifests/README.md", "Uninstall")?;
+        println!("  {commands}");
+        self.shell(&commands, Path::new(DEPLOY).parent().context("the root of the source")?).await.map(drop)
+    }
+
+    /// `kubectl apply`, with the extender switched on, as the scheduler is configured for it.
+    pub async fn apply_manifests(&self) -> anyhow::Result<()> {
+        let copy = self.files.directory("manifests")?;
+        for entry in std::fs::read_dir(Path::new(DEPLOY).join("manifests"))? {
+            let entry = entry?;
+            let text = std::fs::read_to_string(entry.path())?;
+            // The file has it commented out, with its default.
+            let text = if entry.file_name() == "webhook-config.yaml" { with_extender(&text)? } else { text };
+            std::fs::write(copy.join(entry.file_name()), text)?;
+        }
+        self.kubectl.run(&["apply", "-f", &copy.display().to_string()]).await.map(drop)
+    }
+
+    /// Runs Helm; `DEPLOY` stands for the directory of that name.
+    pub async fn helm(&self, helm: &Path, line: &str) -> anyhow::Result<String> {
+        let mut command = Command::new(helm);
+        command.args(line.split_whitespace().map(|word| word.replace("DEPLOY", DEPLOY)));
+        command.args(["--namespace", "divvy-system", "--kubeconfig"]).arg(self.kubectl.kubeconfig());
+        let output = command.env("HOME", self.files.at(".")).stdin(Stdio::null()).kill_on_drop(true).output();
+        let output = tokio::time::timeout(3 * PATIENCE, output).await.context("helm hangs")??;
+        let [said, problem] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        ensure!(output.status.success(), "helm {line}: {problem}{said}");
+        Ok(said)
+    }
+
+    /// Waits until all pods are of what is installed now, and ready.
+    pub async fn rolled_out(&mut self) -> anyhow::Result<()> {
+        for workload in WORKLOADS {
+            self.until(&format!("{workload} rolled out"), 2 * PATIENCE, async |this| {
+                let line = ["--namespace=divvy-system", "rollout", "status", workload, "--timeout=2s"];
+                this.kubectl.run(&line).await.map(Some)
+            })
+            .await?;
+        }
+        self.daemon_ready().await?;
+        let pods = self.pods_of(WEBHOOK).await?;
+        for (replica, pod) in self.webhook.replicas.iter_mut().zip(&pods) {
+            replica.pages = address(pod, WEBHOOK_PAGES)?;
+        }
+        self.webhook_called().await
+    }
+
+    /// Where the daemon's pages are.
+    pub(super) async fn pod_of_daemon(&self) -> anyhow::Result<SocketAddr> {
+        address(self.pods_of(DAEMON).await?.first().context("no pod of divvy-node is ready")?, DAEMON_PAGES)
+    }
+
+    /// Pods of a program that are ready and won't end.
+    pub async fn pods_of(&self, program: &str) -> anyhow::Result<Vec<Value>> {
+        let mut list = self.api.get(&format!("{PODS}{program}")).await?;
+        let Value::Array(mut pods) = list["items"].take() else { bail!("not a list of pods") };
+        pods.retain(|pod| view::is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null());
+        Ok(pods)
+    }
+
+    /// The words of `deploy/scheduler/README.md`, run in a directory; kubeadm's paths.
+    async fn configure_scheduler_by_the_readme(&mut self) -> anyhow::Result<()> {
+        let commands = commands_of("scheduler/README.md", "The cluster's own scheduler")?;
+        let place = Path::new("/etc/kubernetes/divvy");
+        std::fs::create_dir_all(place)?;
+        // The page's reader is in the root of the source, and then copies the files.
+        self.shell(&format!("ln -sfn {DEPLOY} deploy\n{commands}rm deploy\n"), place).await?;
+        std::fs::copy(self.files.at("scheduler.kubeconfig"), "/etc/kubernetes/scheduler.conf")?;
+        self.control_plane.scheduler.kill().await?;
+        self.control_plane.scheduler.replace_arg("--config=", &place.join("scheduler.yaml").display().to_string());
+        // With this configuration it elects a leader, and ends when it can't hold its Lease.
+        self.control_plane.scheduler.restart_by_itself();
+        self.control_plane.scheduler.start()
+    }
+
+    /// Runs commands as an administrator does, and returns what they print.
+    async fn shell(&self, commands: &str, place: &Path) -> anyhow::Result<String> {
+        let mut shell = Command::new("bash");
+        shell.args(["-e", "-o", "pipefail", "-c", commands]).current_dir(place).stdin(Stdio::null()).kill_on_drop(true);
+        shell.env("PATH", self.programs.path()).env("KUBECONFIG", self.kubectl.kubeconfig());
+        let output = shell.env("HOME", self.files.at(".")).output();
+        let output = tokio::time::timeout(3 * PATIENCE, output).await.context("a command hangs")??;
+        let [said, problem] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        ensure!(output.status.success(), "{commands}: {problem}");
+        Ok(said)
+    }
+}
+
+/// The first block of commands in a section of a page of `deploy/`.
+fn commands_of(page: &str, section: &str) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(Path::new(DEPLOY).join(page))?;
+    let (_, text) = text.split_once(&format!("\n## {section}\n")).with_context(|| format!("{page}: no {section}"))?;
+    let (_, block) = text.split_once("```sh\n").with_context(|| format!("{page}: no commands in {section}"))?;
+    let (commands, _) = block.split_once("```").with_context(|| format!("{page}: {section} doesn't end"))?;
+    Ok(commands.to_owned())
+}
+
+/// Kills the daemon's process; the kubelet starts its container again.
+pub(super) fn kill_daemon() -> anyhow::Result<()> {
+    // None, where the kubelet waits before it starts it again.
+    containers::processes_of(DAEMON).into_iter().try_for_each(containers::kill_process)
+}
+
+fn address(pod: &Value, port: u16) -> anyhow::Result<SocketAddr> {
+    let address: IpAddr = pod["status"]["podIP"].as_str().context("the pod has no address")?.parse()?;
+    Ok((address, port).into())
+}
+
+/// The text of `webhook-config.yaml` with the extender switched on.
+fn with_extender(text: &str) -> anyhow::Result<String> {
+    let off = "extender: \"off\"";
+    ensure!(text.matches(off).count() == 1, "webhook-config.yaml doesn't have {off} once");
+    let line = text.lines().find(|line| line.contains(off)).context("the line")?;
+    let indent = &line[..line.len() - line.trim_start().len()];
+    Ok(text.replace(line, &format!("{indent}extender: \"on\"")))
+}

@@ -1,0 +1,80 @@
+//! Divvy as its users install it: replaced by another version, and taken off the cluster, while pods run.
+
+use std::collections::BTreeMap;
+
+use anyhow::{bail, ensure};
+use divvy_e2e::cluster::{Cluster, FOLLOWS, NODE_PATH};
+use divvy_e2e::files::{RUN_DIRECTORY, STATE_DIRECTORY};
+use divvy_e2e::{containers, pods, view};
+
+const PODS: usize = 30;
+
+/// Both programs are replaced and put back while pods come: none is lost, and those that run keep what they have.
+pub(crate) async fn upgraded_and_rolled_back(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster.create((0..PODS).map(pods::mixed)).await?;
+    cluster.all_running(PODS).await?;
+    let mut before = cluster.agree().await?.running;
+    for (round, what) in ["another version", "the version before"].into_iter().enumerate() {
+        let first = (round + 1) * PODS;
+        cluster.create((first..first + PODS).map(pods::mixed)).await?;
+        if round == 0 {
+            cluster.change_version().await?;
+        } else {
+            cluster.roll_back().await?;
+        }
+        cluster.rolled_out().await?;
+        cluster.all_running(first + PODS).await?;
+        let look = cluster.agree().await?;
+        containers::keep_their_shares(&before, &look.running)?;
+        before = look.running;
+        println!("  {what}: {} pods run", first + PODS);
+    }
+    cluster.clear().await
+}
+
+/// Pods keep their GPUs when Divvy goes, and it finds them when it is back; without pods it leaves nothing.
+pub(crate) async fn uninstalled_and_installed_again(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster.create((0..PODS).map(pods::mixed)).await?;
+    cluster.all_running(PODS).await?;
+    let before = cluster.agree().await?.running;
+    cluster.uninstall().await?;
+    nothing_is_left_on_the_node(cluster).await?;
+    let running = cluster.look()?.running;
+    ensure!(running.len() >= before.len(), "{} of {} containers run", running.len(), before.len());
+    containers::keep_their_shares(&before, &running)?;
+    let shared = before.values().filter(|container| container.has_region).count();
+    let kept = cluster.daemon.directories();
+    ensure!(kept >= shared, "of {shared} running containers {kept} directories are left");
+    println!("  {shared} containers run on, with {kept} directories");
+
+    cluster.install_pods().await?;
+    cluster.amounts_ready_beside_pods().await?;
+    containers::keep_their_shares(&before, &cluster.agree().await?.running)?;
+    cluster.clear().await?;
+    cluster.uninstall().await?;
+    nothing_is_left_on_the_node(cluster).await?;
+    for directory in [RUN_DIRECTORY, STATE_DIRECTORY, "cdi"] {
+        let left: Vec<_> = std::fs::read_dir(cluster.files.at(directory))?.filter_map(Result::ok).collect();
+        ensure!(left.is_empty(), "{directory}: {left:?}");
+    }
+    cluster.install_pods().await?;
+    cluster.amounts_ready().await
+}
+
+async fn nothing_is_left_on_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let node = cluster.api.get(NODE_PATH).await?;
+    let words = ["divvy.dev/", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpu.count"];
+    let parts = ["/metadata/labels", "/metadata/annotations", "/spec", "/status/capacity", "/status/allocatable"];
+    let left: BTreeMap<&str, String> = parts
+        .into_iter()
+        .filter_map(|part| Some((part, node.pointer(part)?.to_string())))
+        .filter(|(_, text)| words.iter().any(|word| text.contains(word)))
+        .collect();
+    ensure!(left.is_empty(), "{left:#?}");
+    cluster
+        .until("end of Divvy's pods", FOLLOWS, async |this| {
+            let left = [this.pods_of("divvy-node").await?, this.pods_of("divvy-webhook").await?].concat();
+            if left.is_empty() { Ok(Some(())) } else { bail!("{:?}", view::names(left.iter())) }
+        })
+        .await
+}
