@@ -91,6 +91,17 @@ pub fn processes_of(program: &str) -> Vec<u32> {
     all
 }
 
+/// Kills the runtime's own processes and everything in the kubelet's cgroups.
+pub fn kill_all() -> anyhow::Result<()> {
+    let is_of_pod =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains("kubepods"));
+    let shims = processes_of("containerd-shim");
+    shims.into_iter().chain(processes().into_iter().filter(is_of_pod)).try_for_each(|pid| {
+        // One may have ended with another.
+        kill_process(pid).or_else(|error| if Path::new(&format!("/proc/{pid}")).exists() { Err(error) } else { Ok(()) })
+    })
+}
+
 /// Lowest first: a container's first process started its others.
 fn processes() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);

@@ -115,6 +115,25 @@ pub fn install_library(files: &Files, library: &Path, name: &str) -> anyhow::Res
     Ok(directory)
 }
 
+/// Unmounts everything below a directory, and removes it.
+pub fn empty(directory: &Path) -> anyhow::Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
+    // proc(5): the fifth field is the mount point.
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Path::new);
+    let mut below: Vec<&Path> = points.filter(|point| point.starts_with(directory) && *point != directory).collect();
+    below.sort_unstable();
+    for point in below.into_iter().rev() {
+        execute("umount", &["--lazy", &point.display().to_string()])?;
+    }
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let path = entry?.path();
+        let removed =
+            if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.with_context(|| format!("removing {}", path.display()))?;
+    }
+    Ok(())
+}
+
 fn bind_all(files: &Files, binds: &[(&str, &str)]) -> anyhow::Result<()> {
     for (own, place) in binds {
         fs::create_dir_all(place).with_context(|| format!("creating {place}"))?;

@@ -13,7 +13,7 @@ use crate::containers;
 use crate::control_plane::SCHEDULER_CONFIG;
 use crate::installation::Installation;
 use crate::node::NODE;
-use crate::view;
+use crate::{namespace, view};
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 /// Pods of Divvy.
@@ -139,6 +139,22 @@ impl Cluster {
             replica.pages = address(pod, WEBHOOK_PAGES)?;
         }
         self.webhook_called().await
+    }
+
+    /// Ends the node's processes, removes what lies in memory, and starts the node again.
+    pub async fn reboot(&mut self) -> anyhow::Result<()> {
+        for program in [&mut self.kubelet, &mut self.containerd.program] {
+            program.kill().await?;
+        }
+        containers::kill_all()?;
+        let state = self.files.at("containerd-state");
+        for directory in [Path::new("/run/divvy"), Path::new("/run/cdi"), Path::new("/run/containerd"), &state] {
+            namespace::empty(directory)?;
+        }
+        self.containerd.program.start()?;
+        self.until("containerd", PATIENCE, async |this| Ok(this.containerd.answers().await.then_some(()))).await?;
+        self.kubelet.start()?;
+        self.node_ready().await
     }
 
     /// Where the daemon's pages are.

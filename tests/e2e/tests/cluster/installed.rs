@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
-use divvy_e2e::cluster::{Cluster, FOLLOWS, NODE_PATH};
+use divvy_e2e::cluster::{Cluster, FOLLOWS, NODE_PATH, PATIENCE};
 use divvy_e2e::files::{RUN_DIRECTORY, STATE_DIRECTORY};
-use divvy_e2e::{containers, pods, view};
+use divvy_e2e::node::NODE;
+use divvy_e2e::{containers, image, pods, view};
+use serde_json::json;
 
 const PODS: usize = 30;
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 /// Both programs are replaced and put back while pods come: none is lost, and those that run keep what they have.
 pub(crate) async fn upgraded_and_rolled_back(cluster: &mut Cluster) -> anyhow::Result<()> {
@@ -59,6 +62,52 @@ pub(crate) async fn uninstalled_and_installed_again(cluster: &mut Cluster) -> an
     }
     cluster.install_pods().await?;
     cluster.amounts_ready().await
+}
+
+/// The node is drained and loses what a reboot takes; then it loses power with pods on it. It serves again both times.
+pub(crate) async fn drained_and_rebooted(cluster: &mut Cluster) -> anyhow::Result<()> {
+    const REPLICAS: usize = 6;
+    let limits = json!({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4Gi", "nvidia.com/gpucores": "10"});
+    let container = json!({
+        "name": "main", "image": image::WORK, "imagePullPolicy": "Never", "resources": {"limits": limits},
+        "args": ["-c", "exec /bin/busybox sleep 1000000"],
+    });
+    let labels = json!({"app": "web"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {
+            "replicas": REPLICAS, "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
+            },
+        },
+    });
+    cluster.api.create(DEPLOYMENTS, &deployment).await?;
+    cluster.all_running(REPLICAS).await?;
+    cluster.agree().await?;
+    // On a cluster of one node the disruption budget keeps a replica of the webhook.
+    let others = "--pod-selector=app.kubernetes.io/name!=divvy-webhook";
+    cluster.kubectl.run(&["drain", NODE, "--ignore-daemonsets", others, "--timeout=80s"]).await?;
+    cluster.reboot().await?;
+    cluster.kubectl.run(&["uncordon", NODE]).await?;
+    cluster.rolled_out().await?;
+    cluster.all_running(REPLICAS).await?;
+    println!("  drained: {} containers run", cluster.agree().await?.running.len());
+    cluster.reboot().await?;
+    cluster.rolled_out().await?;
+    // Those whose containers start before the daemon has registered are rejected, and replaced.
+    cluster
+        .until("replicas that run", 2 * PATIENCE, async |this| {
+            let pods = this.list().await?;
+            let running = pods.iter().filter(|pod| view::is_ready(pod) && !view::is_over(pod)).count();
+            ensure!(running == REPLICAS, "{running} of {} run", pods.len());
+            Ok(Some(()))
+        })
+        .await?;
+    println!("  without power: {} containers run", cluster.agree().await?.running.len());
+    cluster.api.delete(&format!("{DEPLOYMENTS}/web")).await?;
+    cluster.clear().await
 }
 
 async fn nothing_is_left_on_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {

@@ -89,6 +89,10 @@ fn main() -> ExitCode {
                 Box::pin(installed::uninstalled_and_installed_again(c))
             })
         },
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("the node is drained and rebooted", |c| Box::pin(installed::drained_and_rebooted(c)))
+        },
         // These leave a cluster without a node.
         Scenario {
             only_when_named: true,
