@@ -18,6 +18,7 @@ mod instances;
 mod losses;
 mod namesakes;
 mod oversubscription;
+mod plugin;
 mod powers;
 mod preemption;
 mod rejections;
@@ -88,6 +89,10 @@ fn main() -> ExitCode {
             ..scenario("Divvy is uninstalled and installed again under pods", |c| {
                 Box::pin(installed::uninstalled_and_installed_again(c))
             })
+        },
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("kubectl divvy examines an installation", |c| Box::pin(plugin::examines_the_installation(c)))
         },
         Scenario {
             installed: Installed::AsPods,
