@@ -28,10 +28,11 @@ pub struct Desired {
     pub release_driver: bool,
 }
 
-/// Labels by which NVIDIA's driver manager evicts the pods that have the driver open, and the value that it sets
-/// (NVIDIA/k8s-driver-manager, `maybeSetPaused`).
+/// Labels by which NVIDIA's managers evict the pods that have the driver open, and the values that they set: the driver manager
+/// (NVIDIA/k8s-driver-manager, `maybeSetPaused`) and the MIG manager (NVIDIA/mig-parted, `maybeSetPaused`). Of both the newer
+/// versions also set that of `client`, which is for programs such as this one.
 const DEPLOY_LABELS: &str = "nvidia.com/gpu.deploy.";
-const PAUSED: &str = "paused-for-driver-upgrade";
+const PAUSED: [&str; 2] = ["paused-for-driver-upgrade", "paused-for-mig-change"];
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "desired.json";
@@ -77,7 +78,9 @@ impl Desired {
 
     /// Reason to release the driver, if it is requested.
     pub fn driver_release(&self) -> Option<String> {
-        let is_paused = |(key, value): &(&String, &String)| key.starts_with(DEPLOY_LABELS) && value.contains(PAUSED);
+        let is_paused = |(key, value): &(&String, &String)| {
+            key.starts_with(DEPLOY_LABELS) && PAUSED.iter().any(|paused| value.contains(paused))
+        };
         let paused = || self.labels.iter().find(is_paused).map(|(key, value)| format!("{key}={value}"));
         if self.release_driver { Some("spec.releaseDriver".to_owned()) } else { paused() }
     }
@@ -172,9 +175,11 @@ mod tests {
         let paused = "nvidia.com/gpu.deploy.device-plugin";
         assert_eq!(labelled(paused, "true"), None);
         assert_eq!(labelled("example.com/state", "paused-for-driver-upgrade"), None);
-        for value in ["paused-for-driver-upgrade", "custom_paused-for-driver-upgrade"] {
+        for value in ["paused-for-driver-upgrade", "custom_paused-for-driver-upgrade", "paused-for-mig-change"] {
             assert_eq!(labelled(paused, value), Some(format!("{paused}={value}")));
         }
+        let client = "nvidia.com/gpu.deploy.client";
+        assert_eq!(labelled(client, "paused-for-mig-change"), Some(format!("{client}=paused-for-mig-change")));
         let spec = Desired { release_driver: true, ..Desired::default() };
         assert_eq!(spec.driver_release().as_deref(), Some("spec.releaseDriver"));
     }
