@@ -42,6 +42,7 @@ const LAG: Duration = Duration::from_secs(20);
 pub const FOLLOWS: Duration = Duration::from_secs(10);
 /// The kubelet's own default, which pods expect.
 const KUBELET_PORT: u16 = 10250;
+const DAEMON_SET: &str = "/apis/apps/v1/namespaces/divvy-system/daemonsets/divvy-node";
 /// The node's own object.
 pub const NODE_PATH: &str = "/api/v1/nodes/node-a";
 
@@ -196,6 +197,9 @@ impl Cluster {
         if self.installation.is_of_pods() {
             self.end_pods().await?;
             self.change_cards(|scenario| *scenario = cards())?;
+            if self.api.find(DAEMON_SET).await?.is_none() {
+                self.install_pods().await?;
+            }
             self.daemon_ready().await?;
             return self.clear().await;
         }

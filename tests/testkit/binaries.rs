@@ -15,6 +15,8 @@ pub struct Binaries {
     pub webhook: PathBuf,
     /// `libfake_nvml.so`.
     pub nvml: PathBuf,
+    /// `kubectl-divvy`.
+    pub plugin: PathBuf,
 }
 
 /// Where cargo put this program.
@@ -41,7 +43,9 @@ impl Binaries {
         }
         let daemon = target.find(&["divvy-node"])?;
         let webhook = target.find(&["divvy-webhook"])?;
-        Ok(Self { daemon, webhook, nvml: target.find(&["libfake_nvml.so", "deps/libfake_nvml.so"])? })
+        let (nvml, plugin) =
+            (target.find(&["libfake_nvml.so", "deps/libfake_nvml.so"])?, target.find(&["kubectl-divvy"])?);
+        Ok(Self { daemon, webhook, nvml, plugin })
     }
 }
 
@@ -50,7 +54,7 @@ async fn build(target: &Target) -> anyhow::Result<()> {
     let mut command = Command::new(&cargo);
     command.args(["build", "--locked", "--profile", &target.profile, "--target-dir"]).arg(&target.root);
     command.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    for package in ["divvy-playground", "divvy-node", "divvy-webhook", "fake-nvml"] {
+    for package in ["divvy-playground", "divvy-node", "divvy-webhook", "divvy-kubectl", "fake-nvml"] {
         command.args(["-p", package]);
     }
     command.args(["--bins", "--lib"]);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, bail, ensure};
+use divvy_testkit::binaries::Binaries;
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -13,7 +14,7 @@ use crate::containers;
 use crate::control_plane::SCHEDULER_CONFIG;
 use crate::installation::Installation;
 use crate::node::NODE;
-use crate::{namespace, view};
+use crate::{namespace, pages, view};
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 /// Pods of Divvy.
@@ -186,10 +187,12 @@ impl Cluster {
     }
 
     /// Runs commands as an administrator does, and returns what they print.
-    async fn shell(&self, commands: &str, place: &Path) -> anyhow::Result<String> {
+    pub async fn shell(&self, commands: &str, place: &Path) -> anyhow::Result<String> {
         let mut shell = Command::new("bash");
         shell.args(["-e", "-o", "pipefail", "-c", commands]).current_dir(place).stdin(Stdio::null()).kill_on_drop(true);
-        shell.env("PATH", self.programs.path()).env("KUBECONFIG", self.kubectl.kubeconfig());
+        let plugin = Binaries::get(true).await?.plugin;
+        let path = format!("{}:{}", self.programs.path(), plugin.parent().unwrap_or(Path::new("/")).display());
+        shell.env("PATH", path).env("KUBECONFIG", self.kubectl.kubeconfig());
         let output = shell.env("HOME", self.files.at(".")).output();
         let output = tokio::time::timeout(3 * PATIENCE, output).await.context("a command hangs")??;
         let [said, problem] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
@@ -200,11 +203,8 @@ impl Cluster {
 
 /// The first block of commands in a section of a page of `deploy/`.
 fn commands_of(page: &str, section: &str) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(Path::new(DEPLOY).join(page))?;
-    let (_, text) = text.split_once(&format!("\n## {section}\n")).with_context(|| format!("{page}: no {section}"))?;
-    let (_, block) = text.split_once("```sh\n").with_context(|| format!("{page}: no commands in {section}"))?;
-    let (commands, _) = block.split_once("```").with_context(|| format!("{page}: {section} doesn't end"))?;
-    Ok(commands.to_owned())
+    let blocks = pages::commands(&Path::new(DEPLOY).join(page), section)?;
+    blocks.into_iter().next().with_context(|| format!("{page}: no commands in {section}"))
 }
 
 /// Kills the daemon's process; the kubelet starts its container again.

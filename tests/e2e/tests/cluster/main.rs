@@ -9,6 +9,7 @@ mod delivery;
 mod enforcement;
 mod fakes;
 mod figures;
+mod first_hour;
 mod forced;
 mod guests;
 mod hidden;
@@ -89,6 +90,10 @@ fn main() -> ExitCode {
             ..scenario("Divvy is uninstalled and installed again under pods", |c| {
                 Box::pin(installed::uninstalled_and_installed_again(c))
             })
+        },
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("docs/install.md is followed", |c| Box::pin(first_hour::as_the_page_says(c)))
         },
         Scenario {
             installed: Installed::AsPods,
