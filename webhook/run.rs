@@ -137,7 +137,9 @@ async fn run(config: Config) -> anyhow::Result<()> {
 
     let mut tasks = Tasks::default();
     tasks.spawn_endless("watches", watches.clone().run());
-    let connections = Connections::until(stop.clone());
+    let retired = CancellationToken::new();
+    let until_stop = || Connections::until(retired.clone(), stop.clone());
+    let connections = until_stop();
     let endpoint = ExtenderEndpoint::new(parts.client(), &config.namespace, settings::address(config));
     let leader = parts.leader.clone();
     let requests = parts.api_server.requests.clone();
@@ -155,9 +157,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         SoftTaints::new(parts.api_server.clone(), Arc::clone(&parts.index), parts.sync_status.clone(), enabled);
     tasks.spawn_endless("soft taints", soft_taints.run(leading(&parts.leader)));
     parts.keep_certificates(&mut tasks);
-    let retired = CancellationToken::new();
     tasks.spawn("lease", parts.elect(leads, retired.clone()));
-    let until_stop = || Connections::until(stop.clone());
     let tls = tls::for_everybody(parts.identity.clone()).context("TLS")?;
     tasks.spawn("reviews", serve(review_listener, Some(tls.clone()), REVIEWS, parts.reviews().router(), until_stop()));
     tasks.spawn("queries", serve(query_listener, Some(tls), QUERIES, parts.queries().router(), until_stop()));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::response::IntoResponse as _;
 use axum::serve::Listener;
 use hyper::Request;
@@ -51,9 +51,18 @@ pub struct Connection(CancellationToken);
 /// The connections of a server. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Connections {
+    retire: CancellationToken,
     stop: CancellationToken,
     /// Cancelled when those that are open now are to close.
     open: Arc<Mutex<CancellationToken>>,
+}
+
+/// How a connection ends.
+struct Ends {
+    /// Each answer from here on is the last of its connection.
+    retire: CancellationToken,
+    /// The connection closes once the calls under way are answered.
+    end: CancellationToken,
 }
 
 /// Why a connection is over before its client or the server wanted it.
@@ -113,14 +122,14 @@ async fn accept(
     address: SocketAddr,
     router: Router,
     place: &Place,
-    end: CancellationToken,
+    ends: Ends,
 ) -> Result<(), Broken> {
     stream.set_nodelay(true).map_err(|error| Broken::Http(error.into()))?;
     stream.readable().await.map_err(|error| Broken::Http(error.into()))?;
     place.received();
     match tls {
-        None => talk(stream, address, router, place, end).await,
-        Some(tls) => talk(tls.accept(stream).await.map_err(Broken::Tls)?, address, router, place, end).await,
+        None => talk(stream, address, router, place, ends).await,
+        Some(tls) => talk(tls.accept(stream).await.map_err(Broken::Tls)?, address, router, place, ends).await,
     }
 }
 
@@ -130,7 +139,7 @@ async fn talk(
     address: SocketAddr,
     router: Router,
     place: &Place,
-    end: CancellationToken,
+    Ends { retire, end }: Ends,
 ) -> Result<(), Broken> {
     let mut http = Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
@@ -138,16 +147,20 @@ async fn talk(
     stream.set_read_timeout(Some(HEAD));
     let (stream, connection) = (TokioIo::new(Box::pin(stream)), Connection(end.clone()));
     let answer = service_fn(|request: Request<Incoming>| {
-        let (mut router, call) = (router.clone(), place.call());
+        let (mut router, call, retire) = (router.clone(), place.call(), retire.clone());
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(address));
         request.extensions_mut().insert(connection.clone());
         async move {
             let late = |_elapsed| (StatusCode::REQUEST_TIMEOUT, format!("no answer within {}s\n", CALL.as_secs()));
-            let response = match timeout(CALL, router.call(request)).await.map_err(late) {
+            let is_http1 = request.version() == Version::HTTP_11;
+            let mut response = match timeout(CALL, router.call(request)).await.map_err(late) {
                 Ok(Ok(response)) => response,
                 Err(late) => late.into_response(),
             };
+            if is_http1 && retire.is_cancelled() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             call.ended(response.status());
             Ok::<_, Infallible>(response)
         }
@@ -176,8 +189,12 @@ impl Connection {
 
 impl Connections {
     /// Connections that are closed at `stop`, with their server.
-    pub fn until(stop: CancellationToken) -> Self {
-        Self { open: Arc::new(Mutex::new(stop.child_token())), stop }
+    ///
+    /// From `retire` on each is closed by the next answer on it, as the answer says. A client of HTTP/1.1 may otherwise send a
+    /// call on an idle connection at the moment when it is closed: Go's doesn't send a POST again, and the API server refuses
+    /// the pod.
+    pub fn until(retire: CancellationToken, stop: CancellationToken) -> Self {
+        Self { open: Arc::new(Mutex::new(stop.child_token())), retire, stop }
     }
 
     /// Closes those that are open, each once the calls under way are answered.
@@ -187,8 +204,9 @@ impl Connections {
     }
 
     /// The end of a connection that begins now.
-    fn open(&self) -> CancellationToken {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).child_token()
+    fn open(&self) -> Ends {
+        let end = self.open.lock().unwrap_or_else(PoisonError::into_inner).child_token();
+        Ends { retire: self.retire.clone(), end }
     }
 }
 
@@ -208,12 +226,16 @@ mod tests {
 
     /// A server that answers bodies with their length, to so many at a time.
     async fn start(most: usize) -> (SocketAddr, DropGuard) {
+        start_to_retire(most, CancellationToken::new()).await
+    }
+
+    async fn start_to_retire(most: usize, retire: CancellationToken) -> (SocketAddr, DropGuard) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let router = Router::new().route("/", post(async |body: Bytes| body.len().to_string()));
         let limits = Limits { connections: most, per_address: most };
-        tokio::spawn(serve(listener, None, limits, router, Connections::until(stop.clone())));
+        tokio::spawn(serve(listener, None, limits, router, Connections::until(retire, stop.clone())));
         (address, stop.drop_guard())
     }
 
@@ -267,6 +289,22 @@ mod tests {
         }
         drop(stop);
         assert_eq!(rest(client).await, "");
+    }
+
+    #[tokio::test]
+    async fn answer_of_a_retiring_server_closes_its_connection() {
+        let retire = CancellationToken::new();
+        let (address, _stop) = start_to_retire(2, retire.clone()).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(CALL).await.unwrap();
+        answer(&mut client).await;
+        retire.cancel();
+        client.write_all(CALL).await.unwrap();
+        let last = rest(client).await;
+        assert!(last.contains("\r\nconnection: close\r\n") && last.ends_with("\r\n\r\n3"), "{last}");
+        let mut new = TcpStream::connect(address).await.unwrap();
+        new.write_all(CALL).await.unwrap();
+        assert!(rest(new).await.ends_with("\r\n\r\n3"), "some come until its address is gone everywhere");
     }
 
     #[tokio::test]

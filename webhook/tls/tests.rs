@@ -65,7 +65,13 @@ pub(crate) async fn serve(router: Router, tls: Result<TlsAcceptor, rustls::Error
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
     let limits = Limits { connections: 64, per_address: 64 };
-    let server = serve_connections(listener, Some(tls.unwrap()), limits, router, Connections::until(stop.clone()));
+    let server = serve_connections(
+        listener,
+        Some(tls.unwrap()),
+        limits,
+        router,
+        Connections::until(CancellationToken::new(), stop.clone()),
+    );
     tokio::spawn(server);
     (address, stop.drop_guard())
 }

@@ -196,7 +196,7 @@ impl Cluster {
         let output = shell.env("HOME", self.files.at(".")).output();
         let output = tokio::time::timeout(3 * PATIENCE, output).await.context("a command hangs")??;
         let [said, problem] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-        ensure!(output.status.success(), "{commands}: {problem}");
+        ensure!(output.status.success(), "{commands}: {problem}{said}");
         Ok(said)
     }
 }
