@@ -95,22 +95,26 @@ pub(crate) async fn drained_and_rebooted(cluster: &mut Cluster) -> anyhow::Resul
     cluster.reboot().await?;
     cluster.kubectl.run(&["uncordon", NODE]).await?;
     cluster.rolled_out().await?;
-    cluster.all_running(REPLICAS).await?;
+    replicas_run(cluster, REPLICAS).await?;
     println!("  drained: {} containers run", cluster.agree().await?.running.len());
     cluster.reboot().await?;
     cluster.rolled_out().await?;
-    // Those whose containers start before the daemon has registered are rejected, and replaced.
+    replicas_run(cluster, REPLICAS).await?;
+    println!("  without power: {} containers run", cluster.agree().await?.running.len());
+    cluster.api.delete(&format!("{DEPLOYMENTS}/web")).await?;
+    cluster.clear().await
+}
+
+/// Waits until so many run. Those that the kubelet starts before the daemon has registered are rejected, and replaced.
+async fn replicas_run(cluster: &mut Cluster, replicas: usize) -> anyhow::Result<()> {
     cluster
         .until("replicas that run", 2 * PATIENCE, async |this| {
             let pods = this.list().await?;
             let running = pods.iter().filter(|pod| view::is_ready(pod) && !view::is_over(pod)).count();
-            ensure!(running == REPLICAS, "{running} of {} run", pods.len());
+            ensure!(running == replicas, "{running} of {} run", pods.len());
             Ok(Some(()))
         })
-        .await?;
-    println!("  without power: {} containers run", cluster.agree().await?.running.len());
-    cluster.api.delete(&format!("{DEPLOYMENTS}/web")).await?;
-    cluster.clear().await
+        .await
 }
 
 async fn nothing_is_left_on_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
