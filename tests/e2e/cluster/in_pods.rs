@@ -191,7 +191,9 @@ impl Cluster {
         let mut shell = Command::new("bash");
         shell.args(["-e", "-o", "pipefail", "-c", commands]).current_dir(place).stdin(Stdio::null()).kill_on_drop(true);
         let plugin = Binaries::get(true).await?.plugin;
-        let path = format!("{}:{}", self.programs.path(), plugin.parent().unwrap_or(Path::new("/")).display());
+        let helm = if let Installation::Chart(_, helm) = &self.installation { Some(helm) } else { None };
+        let places = [Some(&plugin), helm].into_iter().flatten().filter_map(|program| program.parent());
+        let path = places.fold(self.programs.path(), |path, place| format!("{path}:{}", place.display()));
         shell.env("PATH", path).env("KUBECONFIG", self.kubectl.kubeconfig());
         let output = shell.env("HOME", self.files.at(".")).output();
         let output = tokio::time::timeout(3 * PATIENCE, output).await.context("a command hangs")??;
