@@ -255,8 +255,11 @@ impl Cluster {
     /// Waits until the kubelet has the daemon registered.
     pub async fn daemon_ready(&mut self) -> anyhow::Result<()> {
         self.until("divvy-node that is ready", PATIENCE, async |this| {
-            if this.installation.is_of_pods() {
-                this.daemon.address = this.pod_of_daemon().await?;
+            // While the API server is away, the pod is the one before.
+            if this.installation.is_of_pods()
+                && let Ok(address) = this.pod_of_daemon().await
+            {
+                this.daemon.address = address;
             }
             Ok(this.daemon.is_ready().await.then_some(()))
         })

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 
 use divvy_e2e::contract::{self, Report};
 use divvy_e2e::files::{Files, Programs};
+use divvy_e2e::network::Network;
 use divvy_e2e::{namespace, runner};
 use tokio::runtime::Runtime;
 
@@ -96,7 +97,7 @@ fn run_real() -> bool {
         return true;
     }
     let directory = tempfile::Builder::new().prefix("divvy-contract-").tempdir().expect("a directory for the run");
-    let passed = namespace::enter(directory.path()).expect("namespaces").success();
+    let passed = namespace::enter(directory.path(), &Network::LOOPBACK).expect("namespaces").success();
     if !passed {
         println!("logs are in {}", Files::new(directory.keep()).logs().display());
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use divvy_e2e::certs::Pki;
 use divvy_e2e::daemon::{PLUGIN_DIRECTORY, POD_RESOURCES};
 use divvy_e2e::files::{Files, Ports, Programs};
+use divvy_e2e::network::Network;
 use divvy_e2e::node::{self, Containerd, NODE};
 use divvy_e2e::program::Program;
 use divvy_e2e::{namespace, pods};
@@ -33,11 +34,12 @@ impl Real {
         files.directory("logs").expect("a directory");
         let first = !files.at("containerd.toml").exists();
         if first {
-            namespace::mount(&files, NODE).expect("mounts");
+            namespace::mount(&files, NODE, &Network::LOOPBACK).expect("mounts");
         }
         let cgroup = format!("/{}", files.at("").file_name().unwrap_or_default().to_string_lossy());
-        let (ports, pki) = (Ports::free().expect("ports"), Pki::create(&files, NODE).expect("certificates"));
-        let mut containerd = Containerd::new(&programs, &files).expect("a configuration");
+        let (ports, pki) =
+            (Ports::free().expect("ports"), Pki::create(&files, NODE, &Network::LOOPBACK).expect("certificates"));
+        let mut containerd = Containerd::new(&programs, &files, &Network::LOOPBACK).expect("a configuration");
         containerd.program.start().expect("containerd starts");
         while !containerd.answers().await {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -79,7 +81,7 @@ impl Real {
 
 /// A kubelet that runs what lies in a directory, and lets everybody ask.
 fn kubelet(programs: &Programs, files: &Files, pki: &Pki, ports: &Ports, cgroup: &str) -> anyhow::Result<Program> {
-    drop(node::kubelet(programs, files, pki, ports, cgroup)?);
+    drop(node::kubelet(programs, files, pki, ports, &Network::LOOPBACK, cgroup)?);
     let manifests = files.directory("static-pods")?;
     node::configure_kubelet(
         files,
