@@ -19,7 +19,9 @@ async fn api_server_outage_is_bridged_from_memory() {
         kept.sort();
         kept
     };
-    assert_eq!(filter().await, ["n1", "n2", "n3"]);
+    // The first question of a kind is answered with the best of a sample; the other nodes are scored in advance then.
+    let all_are_scored = async || (filter().await == ["n1", "n2", "n3"]).then_some(());
+    until("every node that is as good is named", all_are_scored).await;
     bench.server.go_away().await;
     let from_memory = async || {
         let (code, text) = replica.page("readyz").await.unwrap();
