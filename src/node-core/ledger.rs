@@ -191,8 +191,7 @@ fn next_opening(revision: u64) -> u64 {
     (revision / OPENING + 1) * OPENING
 }
 
-/// The lock ends with the process, however that ends.
-/// Locks a ledger's directory for as long as the file is open, as [`Ledger::open`] does.
+/// Locks a ledger's directory, as [`Ledger::open`] does. The lock ends with the file, and with the process, however that ends.
 pub fn lock(dir: &Path) -> Result<File, LedgerError> {
     let failed = |source| LedgerError::Io { path: dir.to_owned(), doing: "open the directory of", source };
     fs::create_dir_all(dir).map_err(failed)?;

@@ -22,8 +22,7 @@ const MOST_KINDS: usize = 256;
 /// Sum of the weights of a distribution, about.
 const WEIGHTS: f64 = 1_000_000.0;
 
-/// Number of requests with which a distribution is due again that was made of so many: with the first, and then with twice as
-/// many, up to a period.
+/// Number of requests with which a distribution is due again that was made of so many: twice as many, or a period more.
 pub fn next_distribution(requests: u64) -> u64 {
     requests + requests.min(PERIOD)
 }

@@ -77,10 +77,15 @@ async fn keep_removing_files(config: &Config, mut say: impl FnMut(String)) -> ! 
             Ok(_lock) => lines("files", remove_files(config, pods)).0,
             Err(problem) => vec![problem],
         };
-        lines.iter().filter(|line| !said.contains(*line)).cloned().for_each(&mut say);
-        said = lines;
+        say_news(&mut said, lines, &mut say);
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Prints those of these lines that weren't among the last ones, which they replace.
+fn say_news(said: &mut Vec<String>, lines: Vec<String>, say: impl FnMut(String)) {
+    lines.iter().filter(|line| !said.contains(*line)).cloned().for_each(say);
+    *said = lines;
 }
 
 /// Keeps a daemon from starting.

@@ -15,7 +15,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::Incomplete;
+use super::{Incomplete, say_news};
 use crate::apiserver::{Removed, remove_from_all};
 use crate::config::Config;
 use crate::run::settings;
@@ -129,8 +129,7 @@ pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> R
             Ok(Some(Waiting::Look(nodes))) => nodes.into_iter().flat_map(said_of).collect(),
             Err(error) => vec![format!("trying again: {}", describe(&error))],
         };
-        lines.iter().filter(|line| !said.contains(*line)).cloned().for_each(&mut say);
-        said = lines;
+        say_news(&mut said, lines, &mut say);
         tokio::time::sleep(PAUSE).await;
     }
 }
