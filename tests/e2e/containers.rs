@@ -9,6 +9,8 @@ use divvy_api::CardId;
 use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, REGION_MOUNT};
 use divvy_testkit::outside::Given;
 
+use crate::namespace::KUBEPODS;
+
 /// Where cards are named by mounts.
 const CARDS_AS_MOUNTS: &str = "/var/run/nvidia-container-devices/";
 
@@ -94,7 +96,7 @@ pub fn processes_of(program: &str) -> Vec<u32> {
 /// Kills the runtime's own processes and everything in the kubelet's cgroups.
 pub fn kill_all() -> anyhow::Result<()> {
     let is_of_pod =
-        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains("kubepods"));
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| groups.contains(KUBEPODS));
     let shims = processes_of("containerd-shim");
     shims.into_iter().chain(processes().into_iter().filter(is_of_pod)).try_for_each(|pid| {
         // One may have ended with another.

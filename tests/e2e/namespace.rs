@@ -18,6 +18,9 @@ use crate::program::execute;
 /// Set, to the run's directory, in the inner process.
 const INNER: &str = "DIVVY_E2E_INNER";
 
+/// The cgroup that a kubelet makes for its pods unless told otherwise.
+pub(crate) const KUBEPODS: &str = "kubepods";
+
 /// The run's directory, in the inner process.
 pub fn inner() -> Option<PathBuf> {
     std::env::var_os(INNER).map(PathBuf::from)
@@ -39,8 +42,9 @@ pub fn enter(directory: &Path, network: &Network) -> anyhow::Result<ExitStatus> 
     let lifeline = child.stdin.take();
     let status = child.wait().context("waiting for the inner process");
     drop(lifeline);
-    // Its own alone: another run may go on, and misses what is empty for a moment.
-    let cgroup = cgroup(directory);
+    // Its own alone: another run may go on, and misses what is empty for a moment. In a network of its own the kubelet
+    // uses the default one, of which stays what isn't empty.
+    let cgroup = if network.is_own { KUBEPODS.to_owned() } else { cgroup(directory) };
     for hierarchy in hierarchies() {
         remove_tree(&hierarchy.join(&cgroup));
     }
