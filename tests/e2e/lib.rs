@@ -24,6 +24,7 @@ pub mod containers;
 pub mod contract;
 pub mod control_plane;
 pub mod daemon;
+pub mod fakes;
 pub mod files;
 pub mod image;
 pub mod installation;

@@ -7,7 +7,6 @@ mod cards;
 mod churn;
 mod delivery;
 mod enforcement;
-mod fakes;
 mod figures;
 mod first_hour;
 mod forced;

@@ -18,6 +18,7 @@ use divvy_api::names::annotation::{CARD_MODEL, GENERATION, PLANNED};
 use divvy_api::names::taint::{EFFECT, SOFT};
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::fakes::{self, Fake};
 use divvy_e2e::pods::PODS;
 use divvy_e2e::view;
 use divvy_simulate::Rng;
@@ -32,7 +33,6 @@ use rand::SeedableRng as _;
 use serde_json::{Value, json};
 
 use self::figures::{Figures, Tally, compare};
-use crate::fakes::{self, Fake};
 
 /// Simulated runs of the same pods, which differ in ties.
 const RUNS: u64 = 20;

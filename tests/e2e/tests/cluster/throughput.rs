@@ -7,12 +7,11 @@ use anyhow::Context as _;
 use divvy_api::ContainerKind::App;
 use divvy_e2e::audit::Bindings;
 use divvy_e2e::cluster::Cluster;
+use divvy_e2e::fakes::{self, Fake};
 use divvy_e2e::pods::PODS;
 use divvy_e2e::program::processor_time;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
-
-use crate::fakes::{self, Fake};
 
 const NODES: usize = 1000;
 const CARDS: usize = 8;

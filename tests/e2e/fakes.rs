@@ -1,10 +1,11 @@
 //! Nodes that nobody runs: objects alone, for a scheduler.
 
-use divvy_e2e::api::Part;
-use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
-use divvy_e2e::node::NODE;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+
+use crate::api::Part;
+use crate::cluster::{Cluster, NODE_PATH, PATIENCE};
+use crate::node::NODE;
 
 const NODES: &str = "/api/v1/nodes";
 const GPU_NODES: &str = "/apis/divvy.dev/v1alpha1/gpunodes";
@@ -12,16 +13,18 @@ const GPU_NODES: &str = "/apis/divvy.dev/v1alpha1/gpunodes";
 const AT_ONCE: usize = 50;
 
 /// A node and its daemon's report.
-pub(crate) struct Fake {
-    pub(crate) name: String,
+#[derive(Clone, Debug)]
+pub struct Fake {
+    /// Of the Node and its `GpuNode`.
+    pub name: String,
     /// Amounts by resource.
-    pub(crate) amounts: Value,
+    pub amounts: Value,
     /// As in the `GpuNode`'s status; without any there is no `GpuNode`.
-    pub(crate) cards: Vec<Value>,
+    pub cards: Vec<Value>,
 }
 
 /// Takes the real node out of the cluster, with all that would write to nodes or refuse to have them written.
-pub(crate) async fn instead_of_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
+pub async fn instead_of_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
     // Nobody may write another node's GpuNode, and nobody marks nodes without a kubelet as gone.
     cluster.delete(&["policy"]).await?;
     let anybodys =
@@ -39,7 +42,7 @@ pub(crate) async fn instead_of_the_node(cluster: &mut Cluster) -> anyhow::Result
 }
 
 /// Creates them, each chunk in any order.
-pub(crate) async fn make(cluster: &Cluster, fakes: Vec<Fake>) -> anyhow::Result<()> {
+pub async fn make(cluster: &Cluster, fakes: Vec<Fake>) -> anyhow::Result<()> {
     let mut fakes = fakes.into_iter().peekable();
     while fakes.peek().is_some() {
         let mut made = JoinSet::new();
@@ -69,7 +72,7 @@ pub(crate) async fn make(cluster: &Cluster, fakes: Vec<Fake>) -> anyhow::Result<
 }
 
 /// Has a node offer these amounts.
-pub(crate) async fn offer(cluster: &Cluster, name: &str, amounts: &Value) -> anyhow::Result<()> {
+pub async fn offer(cluster: &Cluster, name: &str, amounts: &Value) -> anyhow::Result<()> {
     cluster.api.patch(&format!("{NODES}/{name}"), Part::Status, &status(amounts)).await.map(drop)
 }
 
