@@ -73,6 +73,8 @@ pub(super) struct Agent {
     pub(super) wanted: usize,
     /// Nodes that have one.
     pub(super) nodes: BTreeSet<String>,
+    /// Whether NVIDIA's GPU operator keeps it, by a ClusterPolicy.
+    pub(super) is_operators: bool,
 }
 
 /// An object of another system.
@@ -185,6 +187,7 @@ async fn agents(cluster: &Cluster) -> Fact<Vec<Agent>> {
     let mut agents = Vec::new();
     for daemons in cluster.list::<DaemonSet>(&Api::all(cluster.client()), None).await? {
         let (name, namespace) = (daemons.name_any(), daemons.namespace().unwrap_or_default());
+        let is_operators = daemons.owner_references().iter().any(|owner| owner.kind == "ClusterPolicy");
         if name != DAEMON && System::of_daemon_set(&name).is_none() {
             continue;
         }
@@ -197,7 +200,7 @@ async fn agents(cluster: &Cluster) -> Fact<Vec<Agent>> {
         let pods = cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await?;
         let nodes = pods.into_iter().filter(|pod| !pod.ended).filter_map(|pod| pod.node).collect();
         let wanted = daemons.status.map_or(0, |status| status.desired_number_scheduled);
-        agents.push(Agent { namespace, name, wanted: wanted.try_into().unwrap_or(0), nodes });
+        agents.push(Agent { namespace, name, wanted: wanted.try_into().unwrap_or(0), nodes, is_operators });
     }
     Ok(agents)
 }

@@ -18,6 +18,8 @@ use crate::text::listed;
 
 /// Most nodes that are named.
 const MOST: usize = 3;
+/// Label by which the GPU operator selects the nodes of its device plugin.
+const OPERATORS_PLUGIN: &str = "nvidia.com/gpu.deploy.device-plugin";
 /// Label of GPU feature discovery.
 const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
 
@@ -122,16 +124,22 @@ impl<'a> Presence<'a> {
 
     fn conflict(&self) -> Option<Check> {
         let (mut found, mut commands) = (Vec::new(), Vec::new());
-        for Agent { namespace, name, nodes, .. } in &self.agents {
+        for Agent { namespace, name, nodes, is_operators, .. } in &self.agents {
             let both: Vec<String> = nodes.iter().filter(|node| self.divvy.contains(node)).cloned().collect();
             if !both.is_empty() {
                 found.push(format!(
                     "DaemonSet {namespace}/{name} runs beside divvy-node on {}: only one system may allocate a node's GPUs",
                     located(&both)
                 ));
-                commands.push(format!("kubectl -n {namespace} delete daemonset {name}"));
+                commands.push(if *is_operators {
+                    // A deleted one is created again; this label keeps its pods off the node.
+                    format!("kubectl label --overwrite node {} {OPERATORS_PLUGIN}=false", target(&both))
+                } else {
+                    format!("kubectl -n {namespace} delete daemonset {name}")
+                });
             }
         }
+        commands.dedup();
         let in_use = |object: &&&Object| {
             object.name.contains("webhook") && object.service.as_ref().is_some_and(|(_, is_there)| *is_there)
         };

@@ -68,7 +68,7 @@ fn service(name: &'static str, endpoints: &Value) -> ServiceFacts {
 /// A DaemonSet with a pod on each of its nodes.
 fn agent(namespace: &str, name: &str, nodes: &[&str]) -> Agent {
     let nodes: BTreeSet<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
-    Agent { namespace: namespace.to_owned(), name: name.to_owned(), wanted: nodes.len(), nodes }
+    Agent { namespace: namespace.to_owned(), name: name.to_owned(), wanted: nodes.len(), nodes, is_operators: false }
 }
 
 /// An installation with nothing wrong.

@@ -83,6 +83,16 @@ fn system_that_runs_beside_divvy_is_a_conflict() {
 }
 
 #[test]
+fn device_plugin_of_the_gpu_operator_is_kept_off_by_a_label() {
+    let said = wrong(|facts| {
+        let plugin = agent("gpu-operator", "nvidia-device-plugin-daemonset", &["node-2", "other"]);
+        agents(facts).push(Agent { is_operators: true, ..plugin });
+    });
+    let label = "kubectl label --overwrite node node-2 nvidia.com/gpu.deploy.device-plugin=false";
+    assert!(said.contains(label) && !said.contains("delete daemonset"), "{said}");
+}
+
+#[test]
 fn system_with_nodes_of_its_own_is_no_finding() {
     let said = wrong(|facts| {
         add(facts, marked(&SYSTEMS[1], "node-3"));

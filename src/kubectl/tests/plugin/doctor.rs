@@ -167,9 +167,14 @@ async fn other_systems_are_found_by_their_objects_and_marks() {
             "clientConfig": { "service": { "namespace": "kube-system", "name": "hami-scheduler" } },
         }],
     });
+    let mut of_operator = daemons("nvidia-device-plugin-daemonset", "kube-system");
+    of_operator["metadata"]["ownerReferences"] =
+        json!([{ "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "cluster-policy", "uid": "u" }]);
     let objects = [
         daemons("nano-gpu-agent", "kube-system"),
+        of_operator,
         pod("nano-gpu-agent-x", "kube-system", json!({ "app": "nano-gpu-agent" })),
+        pod("nvidia-device-plugin-x", "kube-system", json!({ "app": "nvidia-device-plugin-daemonset" })),
         pod("divvy-node-x", "divvy-system", json!({ "app.kubernetes.io/name": "divvy-node" })),
         webhook,
     ];
@@ -182,5 +187,5 @@ async fn other_systems_are_found_by_their_objects_and_marks() {
     let Ended { code, out, .. } = bench.doctor("").await;
     assert_eq!(code, Some(0), "{out}");
     let found = &out[out.find("warning ").unwrap()..];
-    insta::assert_snapshot!(found.lines().take(4).collect::<Vec<_>>().join("\n"));
+    insta::assert_snapshot!(found.lines().take(6).collect::<Vec<_>>().join("\n"));
 }
