@@ -92,8 +92,10 @@ divvy_runtime::keys! {
     driver_root: AbsolutePath = AbsolutePath::new("/"),
     /// Path of driver-root in the daemon's filesystem, unless the same
     driver_root_ctr_path: AbsolutePath = driver_root.clone(),
-    /// Directory whose dev/ holds the device nodes, on the host and for the daemon
+    /// Directory whose dev/ holds the device nodes on the host
     dev_root: AbsolutePath = AbsolutePath::new("/"),
+    /// Path of dev-root in the daemon's filesystem, unless the same
+    dev_root_ctr_path: AbsolutePath = dev_root.clone(),
 
     /// The kubelet's directory for plugin sockets
     device_plugin_dir: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/device-plugins"),

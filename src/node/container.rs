@@ -50,6 +50,7 @@ pub struct ContainerOptions {
     pub driver_root: PathBuf,
     pub driver_root_ctr_path: PathBuf,
     pub dev_root: PathBuf,
+    pub dev_root_ctr_path: PathBuf,
     /// Where procfs is mounted.
     pub procfs: PathBuf,
 }
@@ -92,6 +93,7 @@ impl From<&Config> for ContainerOptions {
             driver_root: config.driver_root.to_path_buf(),
             driver_root_ctr_path: config.driver_root_ctr_path.to_path_buf(),
             dev_root: config.dev_root.to_path_buf(),
+            dev_root_ctr_path: config.dev_root_ctr_path.to_path_buf(),
             procfs: "/proc".into(),
         }
     }

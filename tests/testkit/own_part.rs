@@ -62,6 +62,7 @@ impl OwnPart {
                 driver_root: "/".into(),
                 driver_root_ctr_path: "/".into(),
                 dev_root: "/".into(),
+                dev_root_ctr_path: "/".into(),
                 procfs: "/proc".into(),
             },
             Box::new(Accounting),

@@ -150,12 +150,12 @@ fn lacks(options: &ContainerOptions, driver: &Driver, devices: &[Device]) -> Opt
 /// container that is given them could not use the instance.
 fn nodes(options: &ContainerOptions, minors: &MigMinors, card: &CardInfo) -> Option<Result<Vec<DeviceNode>, String>> {
     let gpu = card.minor.filter(|_| !card.id.as_str().contains('/'))?;
-    let whole = DeviceNode::new(&options.dev_root, &format!("nvidia{gpu}"));
+    let whole = DeviceNode::new(options, &format!("nvidia{gpu}"));
     let Some(MigInstance { gi, ci, .. }) = card.mig else { return Some(Ok(vec![whole])) };
     let guarded = |capabilities: [(String, String); 2]| {
         let mut nodes = vec![whole];
         for (name, access) in capabilities {
-            let node = DeviceNode::new(&options.dev_root, &name);
+            let node = DeviceNode::new(options, &name);
             if node.kind.is_none() {
                 let path = node.host_path.as_ref().unwrap_or(&node.path).display();
                 return Err(format!("{path} is no device node: make it with nvidia-modprobe -f {access}"));
@@ -169,7 +169,7 @@ fn nodes(options: &ContainerOptions, minors: &MigMinors, card: &CardInfo) -> Opt
 
 /// Edits of a container with any card.
 fn common(options: &ContainerOptions, driver: &Driver) -> Edits {
-    let nodes = SHARED_NODES.iter().map(|name| DeviceNode::new(&options.dev_root, name));
+    let nodes = SHARED_NODES.iter().map(|name| DeviceNode::new(options, name));
     let mounts = driver.files.iter().map(|file| Mount {
         host_path: file.host.clone(),
         container_path: file.container.clone(),
@@ -203,10 +203,10 @@ fn hooks(program: &Path, driver: &Driver) -> Vec<Hook> {
 // === impl DeviceNode ===
 
 impl DeviceNode {
-    fn new(root: &Path, name: &str) -> Self {
-        let host = root.join("dev").join(name);
-        let path = Path::new("/dev").join(name);
-        let numbers = Numbers::of(&host);
+    fn new(options: &ContainerOptions, name: &str) -> Self {
+        let below = |root: &Path| root.join("dev").join(name);
+        let (host, path) = (below(&options.dev_root), below(Path::new("/")));
+        let numbers = Numbers::of(&below(&options.dev_root_ctr_path));
         Self {
             host_path: (host != path).then_some(host),
             path,

@@ -82,6 +82,7 @@ impl Host {
             driver_root: PathBuf::from("/run/nvidia/driver"),
             driver_root_ctr_path: self.path("driver"),
             dev_root: self.root.path().to_owned(),
+            dev_root_ctr_path: self.root.path().to_owned(),
             procfs: self.path("proc"),
         }
     }
@@ -195,7 +196,7 @@ fn cdi_spec_omits_a_missing_hook_and_escaping_links() {
     // A link that leads out of the driver's tree would be another file on the host.
     let escape = format!("driver/usr/lib/{}-linux-gnu/libnvidia-cfg.so.1", std::env::consts::ARCH);
     host.link("/etc/hostname", &escape);
-    let options = ContainerOptions { dev_root: PathBuf::from("/"), ..host.options("cdi-cri") };
+    let options = ContainerOptions { dev_root: "/".into(), dev_root_ctr_path: "/".into(), ..host.options("cdi-cri") };
     Containers::new(options, Box::new(Accounting)).publish_cards(&cards()).expect("published");
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
     let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
@@ -203,6 +204,21 @@ fn cdi_spec_omits_a_missing_hook_and_escaping_links() {
     assert!(spec["devices"][0]["containerEdits"]["deviceNodes"][0].get("hostPath").is_none());
     assert!(spec["containerEdits"].get("hooks").is_none());
     assert!(!spec.to_string().contains("libnvidia-cfg"));
+}
+
+#[test]
+fn cdi_spec_has_the_nodes_of_a_driver_container() {
+    let host = Host::new();
+    let options = ContainerOptions { dev_root: "/run/nvidia/driver".into(), ..host.options("auto") };
+    let delivery = Containers::new(options, Box::new(Accounting));
+    delivery.publish_cards(&cards()).expect("published");
+    assert_eq!(delivery.strategies().reason, "auto: the CDI specification is written");
+    let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
+    let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
+    let node = &spec["devices"][0]["containerEdits"]["deviceNodes"][0];
+    assert_eq!(node["path"], "/dev/nvidia0");
+    assert_eq!(node["hostPath"], "/run/nvidia/driver/dev/nvidia0", "where the runtime finds it");
+    assert_eq!((&node["type"], &node["major"]), (&"c".into(), &1.into()), "seen below devRootCtrPath");
 }
 
 #[test]

@@ -143,6 +143,7 @@ impl Disk {
             driver_root: Path::new("/").to_owned(),
             driver_root_ctr_path: Path::new("/").to_owned(),
             dev_root: Path::new("/").to_owned(),
+            dev_root_ctr_path: Path::new("/").to_owned(),
             procfs: "/proc".into(),
         }
     }
