@@ -5,6 +5,7 @@ use std::fmt::Display;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::api::Api;
 use crate::audit;
 use crate::certs::Pki;
 use crate::files::{Files, Ports, Programs};
@@ -22,6 +23,8 @@ pub struct ControlPlane {
     pub controller_manager: Program,
     /// Binds pods.
     pub scheduler: Program,
+    /// The scheduler's own pages.
+    pub scheduler_pages: Api,
 }
 
 /// JSON is YAML.
@@ -57,6 +60,7 @@ impl ControlPlane {
             api: program("kube-apiserver", api(files, pki, ports, network)?),
             controller_manager: program("kube-controller-manager", controller_manager(pki, ports)?),
             scheduler: program("kube-scheduler", scheduler(files, pki, ports)?),
+            scheduler_pages: Api::new(pki, ports.scheduler)?,
         })
     }
 
@@ -71,6 +75,8 @@ fn etcd(files: &Files, ports: &Ports) -> Vec<String> {
     let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
     vec![
         flag("data-dir", files.at("etcd").display()),
+        // Pods and GpuNodes of a large cluster change faster than the API server compacts; the default is 2 GiB.
+        flag("quota-backend-bytes", 8_u64 << 30),
         // Nothing outlives the run.
         flag("unsafe-no-fsync", true),
         flag("listen-client-urls", &client),
@@ -151,5 +157,10 @@ fn scheduler(files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Vec<Stri
         flag("authorization-kubeconfig", &kubeconfig),
         flag("bind-address", "127.0.0.1"),
         flag("secure-port", ports.scheduler),
+        // From the first moment on, unlike that of the API server's ConfigMap.
+        flag("client-ca-file", pki.certificate("ca").display()),
+        // The loopback address is in every certificate.
+        flag("tls-cert-file", pki.certificate("apiserver").display()),
+        flag("tls-private-key-file", pki.key("apiserver").display()),
     ])
 }

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 50;
 /// A node and its daemon's report.
 #[derive(Clone, Debug)]
 pub struct Fake {
-    /// Of the Node and its `GpuNode`.
+    /// Name of the Node and its `GpuNode`.
     pub name: String,
     /// Amounts by resource.
     pub amounts: Value,
@@ -25,7 +25,7 @@ pub struct Fake {
 
 /// Takes the real node out of the cluster, with all that would write to nodes or refuse to have them written.
 pub async fn instead_of_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
-    // Nobody may write another node's GpuNode, and nobody marks nodes without a kubelet as gone.
+    // Nobody may write another node's GpuNode.
     cluster.delete(&["policy"]).await?;
     let anybodys =
         json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
@@ -34,6 +34,11 @@ pub async fn instead_of_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
             this.api.create(&format!("{GPU_NODES}?dryRun=All"), &anybodys).await.map(|_| Some(()))
         })
         .await?;
+    remove_the_node(cluster).await
+}
+
+/// Takes the real node out of the cluster, and the controller manager, which marks nodes without a kubelet as gone.
+pub async fn remove_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
     for program in [&mut cluster.control_plane.controller_manager, &mut cluster.kubelet, &mut cluster.daemon.program] {
         program.kill().await?;
     }

@@ -94,6 +94,12 @@ impl Program {
         }
     }
 
+    /// Sends it `TERM`, and returns the process, which goes about its end.
+    pub fn terminate(&mut self) -> anyhow::Result<Child> {
+        self.signal("TERM")?;
+        self.child.take().with_context(|| format!("{} doesn't run", self.name))
+    }
+
     /// Sends it `STOP` or `CONT`: it stands still, and goes on as if no time had passed.
     pub fn signal(&self, name: &str) -> anyhow::Result<()> {
         let id = self.child.as_ref().and_then(Child::id).with_context(|| format!("{} doesn't run", self.name))?;

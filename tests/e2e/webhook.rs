@@ -129,6 +129,18 @@ impl Webhook {
     }
 }
 
+// === impl Replica ===
+
+impl Replica {
+    /// A gauge without labels.
+    pub async fn gauge(&self, name: &str) -> anyhow::Result<f64> {
+        let text = page(self.pages, "metrics").await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = value.with_context(|| format!("{name} isn't shown at {}", self.pages))?;
+        value.parse().with_context(|| format!("{name} {value}"))
+    }
+}
+
 /// Where the extender's Service leads to.
 pub(crate) async fn leader(api: &Api) -> Option<SocketAddr> {
     first_endpoint(&api.get(SLICE).await.ok()?)

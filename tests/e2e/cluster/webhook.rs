@@ -101,10 +101,26 @@ impl Cluster {
         if self.installation.is_of_pods() {
             return Ok(());
         }
-        let extender = if with_extender { Some(extender(self).await?) } else { None };
+        let extender = if with_extender { Some(self.extender().await?) } else { None };
         configure_scheduler(&self.files, extender)?;
         self.control_plane.scheduler.kill().await?;
         self.control_plane.scheduler.start()
+    }
+
+    /// The entry of a scheduler's configuration that our manifests show, with what an administrator fills in.
+    pub async fn extender(&self) -> anyhow::Result<Value> {
+        let secret = self.api.get(SECRET).await?;
+        let file = |name: &str| {
+            let text = secret["data"][name].as_str().with_context(|| format!("the Secret has no {name}"))?;
+            self.files.write(format!("webhook-{name}"), BASE64_STANDARD.decode(text)?)
+        };
+        let config: Value = serde_saphyr::from_str(SCHEDULER).context("deploy/scheduler/kube-scheduler.yaml")?;
+        let mut extender = config["extenders"][0].clone();
+        extender["urlPrefix"] = json!(format!("https://{}", cluster_ip(self, EXTENDER).await?));
+        for (key, name) in [("caFile", "ca.crt"), ("certFile", "client.crt"), ("keyFile", "client.key")] {
+            extender["tlsConfig"][key] = json!(file(name)?);
+        }
+        Ok(extender)
     }
 }
 
@@ -116,20 +132,4 @@ async fn cluster_ip(cluster: &Cluster, service: &str) -> anyhow::Result<IpAddr> 
     let service = cluster.api.get(service).await?;
     let address = service["spec"]["clusterIP"].as_str().context("the Service has no ClusterIP")?;
     Ok(address.parse()?)
-}
-
-/// The entry that our manifests show, with what an administrator fills in.
-async fn extender(cluster: &Cluster) -> anyhow::Result<Value> {
-    let secret = cluster.api.get(SECRET).await?;
-    let file = |name: &str| {
-        let text = secret["data"][name].as_str().with_context(|| format!("the Secret has no {name}"))?;
-        cluster.files.write(format!("webhook-{name}"), BASE64_STANDARD.decode(text)?)
-    };
-    let config: Value = serde_saphyr::from_str(SCHEDULER).context("deploy/scheduler/kube-scheduler.yaml")?;
-    let mut extender = config["extenders"][0].clone();
-    extender["urlPrefix"] = json!(format!("https://{}", cluster_ip(cluster, EXTENDER).await?));
-    for (key, name) in [("caFile", "ca.crt"), ("certFile", "client.crt"), ("keyFile", "client.key")] {
-        extender["tlsConfig"][key] = json!(file(name)?);
-    }
-    Ok(extender)
 }

@@ -1,0 +1,102 @@
+//! Kills and handovers of the leader, and shares that are released for a pod that waits.
+
+use std::time::Instant;
+
+use divvy_api::ContainerKind::App;
+use divvy_api::names::annotation::GENERATION;
+use divvy_e2e::api::Part;
+use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::pods::{self, PODS};
+use divvy_e2e::view;
+use divvy_testkit::pods::PodShape;
+use serde_json::{Value, json};
+
+use super::EMPTY;
+use crate::figures::spread;
+use crate::fleet::{self, Fleet};
+use crate::rounds;
+
+/// Ends the leader by SIGKILL and by SIGTERM in turns; prints how long until the other leads, until a pod that is created at
+/// that moment is started, and until the replica is ready again.
+pub(crate) async fn leaders(cluster: &mut Cluster, fleet: &mut Fleet, rounds: usize) -> anyhow::Result<()> {
+    for signal in ["KILL", "TERM"] {
+        let (mut leads, mut starts, mut ready, mut memory) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for round in 0..rounds {
+            let leader = cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
+            let first = fleet.counted().await?;
+            let begun = Instant::now();
+            let program = &mut cluster.webhook.replicas[leader].program;
+            let retiring = if signal == "TERM" { Some(program.terminate()?) } else { None };
+            if retiring.is_none() {
+                program.kill().await?;
+            }
+            let name = format!("after-{signal}").to_lowercase();
+            fleet::create(cluster, [fleet::pod(&name, round)].into_iter()).await?;
+            cluster
+                .until("the other as leader", PATIENCE, async |this| {
+                    Ok(this.webhook.leader().await.filter(|now| *now != leader))
+                })
+                .await?;
+            leads.push(begun.elapsed().as_secs_f64());
+            fleet.until(cluster, "pod that runs", |counted| counted.running > first.running).await?;
+            starts.push(begun.elapsed().as_secs_f64());
+            if let Some(mut retiring) = retiring {
+                retiring.wait().await?;
+            }
+            cluster.webhook.replicas[leader].program.start()?;
+            let begun = Instant::now();
+            cluster.webhook_ready().await?;
+            ready.push(begun.elapsed().as_secs_f64());
+            memory.extend(cluster.webhook.replicas[leader].program.memory().map(|[now, most]| format!("{now}/{most}")));
+        }
+        println!("  SIG{signal} to the leader, {rounds} times, seconds until the other leads: {}", spread(&leads, 1));
+        println!("    until a pod created at that moment is Running: {}", spread(&starts, 1));
+        println!("    from the start of a replica until it is ready: {}", spread(&ready, 1));
+        println!("    resident MiB when ready, now/at most: {}", memory.join(" "));
+    }
+    Ok(())
+}
+
+/// A pod with all GPUs of a node is deleted, and another one waits for them.
+pub(crate) async fn releases(cluster: &mut Cluster, fleet: &mut Fleet, rounds: usize) -> anyhow::Result<()> {
+    let empty = json!({"metadata": {"labels": {"lane": "release"}}, "spec": {"unschedulable": null}});
+    cluster.api.patch(EMPTY, Part::Object, &empty).await?;
+    create(cluster, 0).await?;
+    cluster.until_pod("whole-0", running).await?;
+    let (mut published, mut bound, mut started) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let next = format!("whole-{}", round + 1);
+        create(cluster, round + 1).await?;
+        cluster.until_pod(&next, view::unschedulable).await?;
+        rounds::quiet(cluster, fleet).await?;
+        let generation = generation(cluster).await?;
+        let begun = Instant::now();
+        cluster.api.delete(&format!("{PODS}/whole-{round}")).await?;
+        cluster
+            .until("release", PATIENCE, async |this| Ok((self::generation(this).await? != generation).then_some(())))
+            .await?;
+        published.push(begun.elapsed().as_secs_f64());
+        cluster.until_pod(&next, |pod| pod["spec"]["nodeName"].as_str().map(drop)).await?;
+        bound.push(begun.elapsed().as_secs_f64());
+        cluster.until_pod(&next, running).await?;
+        started.push(begun.elapsed().as_secs_f64());
+    }
+    println!("  deletion of a pod, {rounds} times, seconds until its node has published it: {}", spread(&published, 1));
+    println!("    until the pod that waits is bound: {}, Running: {}", spread(&bound, 1), spread(&started, 1));
+    Ok(())
+}
+
+async fn create(cluster: &Cluster, number: usize) -> anyhow::Result<()> {
+    let shape = PodShape::new(format!("whole-{number}")).with(App, "main", &[("gpu", "8")]);
+    let mut pod = pods::object(shape)?;
+    pod["spec"]["nodeSelector"] = json!({"lane": "release"});
+    cluster.api.create(PODS, &pod).await.map(drop)
+}
+
+async fn generation(cluster: &Cluster) -> anyhow::Result<Value> {
+    Ok(cluster.api.get(EMPTY).await?["metadata"]["annotations"][GENERATION].clone())
+}
+
+fn running(pod: &Value) -> Option<()> {
+    (pod["status"]["phase"] == "Running").then_some(())
+}
