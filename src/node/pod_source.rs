@@ -55,7 +55,11 @@ impl NodePods {
 impl PodSource for NodePods {
     async fn kubelet_pods(&self) -> Result<PodList, PodSourceError> {
         let started = Instant::now();
-        let list = self.kubelet.list().await;
+        let mut list = self.kubelet.list().await;
+        // Nothing else tells which pod is under admission then: better that it waits than that it fails.
+        if list.is_err() && !self.pod_resources.has_get().await {
+            list = self.kubelet.list_patiently().await;
+        }
         self.metrics.pod_list(started, list.is_ok());
         self.log(list.as_ref().err());
         list

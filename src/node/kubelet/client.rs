@@ -75,9 +75,18 @@ impl PodListClient {
 
     /// The kubelet's pods. Of its response no more than one pod is in memory at a time.
     pub async fn list(&self) -> Result<PodList, PodSourceError> {
+        self.list_within(self.patience.now()).await
+    }
+
+    /// The same, waited for as long as a list may take.
+    pub async fn list_patiently(&self) -> Result<PodList, PodSourceError> {
+        self.list_within(self.patience.longest()).await
+    }
+
+    async fn list_within(&self, deadline: Duration) -> Result<PodList, PodSourceError> {
         let before = Arc::clone(&self.known.lock().unwrap_or_else(PoisonError::into_inner));
         let mut reader = before.reader();
-        let connection = self.read(|part| reader.push(part)).await?;
+        let connection = self.read(deadline, |part| reader.push(part)).await?;
         let (pods, known) = reader.finish().map_err(|error| self.error(error))?;
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
         Ok(PodList { pods, connection })
@@ -85,16 +94,17 @@ impl PodListClient {
 
     /// Reads the list as the kubelet sends it, and drops it: what [`Self::list`] costs without decoding.
     pub async fn raw(&self) -> Result<(), PodSourceError> {
-        self.read(|_part| Ok(())).await.map(drop)
+        self.read(self.patience.now(), |_part| Ok(())).await.map(drop)
     }
 
-    /// Passes on the parts of the response as they come.
+    /// Passes on the parts of the response as they come; it has to begin within the deadline.
     async fn read(
         &self,
+        deadline: Duration,
         mut take: impl FnMut(&[u8]) -> Result<(), DecodeError>,
     ) -> Result<Option<ConnectionId>, PodSourceError> {
         let started = Instant::now();
-        let response = self.response().await?;
+        let response = self.response(deadline).await?;
         let connection = response.extensions().get::<ConnectionId>().copied();
         let (mut body, mut bytes) = (response.into_body(), 0);
         while let Some(part) = self.in_time(started, bytes, body.frame()).await? {
@@ -105,11 +115,11 @@ impl PodListClient {
         Ok(connection)
     }
 
-    async fn response(&self) -> Result<Response<Incoming>, PodSourceError> {
+    async fn response(&self, deadline: Duration) -> Result<Response<Incoming>, PodSourceError> {
         let client = self.client()?;
         let request = Request::get(self.uri.clone()).header(AUTHORIZATION, self.bearer()?);
         let request = request.body(Empty::new()).map_err(|error| self.broken(&error))?;
-        let response = self.patience.wait(client.request(request)).await.map_err(|deadline| {
+        let response = self.patience.wait(deadline, client.request(request)).await.map_err(|deadline| {
             self.forget();
             self.error(format!("no answer within {}ms", deadline.as_millis()))
         })?;

@@ -32,13 +32,13 @@ impl Patience {
         Self { least, now: Arc::default(), late: Arc::new(Semaphore::new(1)) }
     }
 
-    /// What `response` comes to; after the returned time it isn't waited for any longer.
+    /// What `response` comes to within the deadline, which is returned otherwise.
     pub(super) async fn wait<T: Send, E: Send>(
         &self,
+        deadline: Duration,
         response: impl Future<Output = Result<T, E>> + Send + Unpin + 'static,
     ) -> Result<Result<T, E>, Duration> {
         let (started, mut response) = (Instant::now(), response);
-        let deadline = self.now();
         let answer = tokio::time::timeout(deadline, &mut response).await;
         match &answer {
             Ok(Ok(_)) => self.took(started.elapsed()),
@@ -48,8 +48,14 @@ impl Patience {
         answer.map_err(|_elapsed| deadline)
     }
 
-    fn now(&self) -> Duration {
-        Duration::from_millis(self.now.load(Ordering::Relaxed)).clamp(self.least, LONGEST.max(self.least))
+    /// Deadline by what the last response took.
+    pub(super) fn now(&self) -> Duration {
+        Duration::from_millis(self.now.load(Ordering::Relaxed)).clamp(self.least, self.longest())
+    }
+
+    /// Deadline for a response that nothing can replace.
+    pub(super) fn longest(&self) -> Duration {
+        LONGEST.max(self.least)
     }
 
     fn took(&self, elapsed: Duration) {
@@ -87,16 +93,23 @@ mod tests {
         })
     }
 
+    async fn wait(
+        patience: &Patience,
+        response: impl Future<Output = Response> + Send + Unpin + 'static,
+    ) -> Result<Response, Duration> {
+        patience.wait(patience.now(), response).await
+    }
+
     #[tokio::test]
     async fn late_response_fails_and_the_next_one_is_waited_for() {
         let patience = Patience::new(Duration::from_millis(100));
         let late = Duration::from_millis(300);
-        assert_eq!(patience.wait(after(late)).await, Err(Duration::from_millis(100)));
+        assert_eq!(wait(&patience, after(late)).await, Err(Duration::from_millis(100)));
         while patience.now() < late {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(patience.wait(after(late)).await, Ok(Ok(())));
-        assert_eq!(patience.wait(after(Duration::ZERO)).await, Ok(Ok(())));
+        assert_eq!(wait(&patience, after(late)).await, Ok(Ok(())));
+        assert_eq!(wait(&patience, after(Duration::ZERO)).await, Ok(Ok(())));
         assert_eq!(patience.now(), Duration::from_millis(100), "it is quick again");
     }
 
@@ -105,7 +118,7 @@ mod tests {
         let patience = Patience::new(Duration::from_millis(10));
         for _ in 0..5 {
             let never = Box::pin(std::future::pending::<Response>());
-            assert_eq!(patience.wait(never).await, Err(Duration::from_millis(10)));
+            assert_eq!(wait(&patience, never).await, Err(Duration::from_millis(10)));
         }
     }
 }

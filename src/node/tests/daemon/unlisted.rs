@@ -90,6 +90,18 @@ async fn slow_list_is_not_awaited() {
 }
 
 #[tokio::test]
+async fn slow_list_is_awaited_without_pod_resources_get() {
+    let bench = Bench::unlisted(PodsFault::None).await;
+    bench.kubelet.set_faults(|faults| {
+        faults.no_get = true;
+        faults.pods = PodsFault::Slow(Duration::from_secs(1));
+    });
+    let uid = bench.run(part("1000")).await;
+    assert_eq!(bench.given(&uid)[0].1, 1000);
+    assert_eq!(bench.identified().await, [("kubelet".to_owned(), 1)].into());
+}
+
+#[tokio::test]
 async fn twenty_pods_at_once_are_told_apart() {
     const PODS: u64 = 20;
     let bench = Bench::unlisted(FORBIDDEN).await;
