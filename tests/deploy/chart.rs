@@ -12,7 +12,7 @@ use crate::{objects, scheduler, webhooks};
 const CHART: &str = "deploy/helm/divvy";
 
 /// Helm, if there is one: `HELM`, or the first in `PATH`.
-fn helm() -> Option<PathBuf> {
+pub(crate) fn helm() -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let in_path = || std::env::split_paths(&paths).map(|place| place.join("helm")).find(|program| program.is_file());
     let found = std::env::var_os("HELM").map(PathBuf::from).or_else(in_path);
@@ -37,7 +37,7 @@ fn try_render(helm: &PathBuf, namespace: &str, values: &Value) -> Result<Vec<Val
     if ended.status.success() { Ok(objects::parse(&text(ended.stdout))) } else { Err(text(ended.stderr)) }
 }
 
-fn render(helm: &PathBuf, namespace: &str, values: &Value) -> Vec<Value> {
+pub(crate) fn render(helm: &PathBuf, namespace: &str, values: &Value) -> Vec<Value> {
     try_render(helm, namespace, values).unwrap_or_else(|why| panic!("{why}"))
 }
 

@@ -7,6 +7,7 @@ mod chart;
 mod conditions;
 mod configuration;
 mod examples;
+mod gpu_operator;
 mod images;
 mod memory;
 mod monitoring;
