@@ -219,7 +219,7 @@ impl Cluster {
         std::fs::remove_file(checkpoint::path()).context("removing the checkpoint")?;
         self.change_cards(|scenario| *scenario = cards())?;
         self.scenario.write_sysfs(&self.files.at("sys")).context("writing sysfs")?;
-        node::configure_kubelet(&self.files, &json!({"topologyManagerPolicy": "none"}))?;
+        node::configure_kubelet(&self.files, &json!({"topologyManagerPolicy": "none", "featureGates": {}}))?;
         self.daemon.configure_anew()?;
         self.kubelet.start()?;
         self.node_ready().await?;

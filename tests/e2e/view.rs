@@ -31,6 +31,12 @@ pub fn name(pod: &Value) -> &str {
     pod["metadata"]["name"].as_str().unwrap_or_default()
 }
 
+/// The minor version in a version of Kubernetes, such as `v1.36.3`.
+pub fn minor_version(version: &str) -> anyhow::Result<u32> {
+    let minor = version.strip_prefix("v1.").and_then(|rest| rest.split('.').next());
+    minor.and_then(|minor| minor.parse().ok()).with_context(|| format!("version {version}: not v1.MINOR.PATCH"))
+}
+
 /// `status.phase`.
 pub fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or_default()

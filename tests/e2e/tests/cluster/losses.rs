@@ -8,12 +8,13 @@ use divvy_api::quantity::parse_count;
 use divvy_e2e::cluster::{Cluster, FOLLOWS, Look, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey};
 use divvy_e2e::pods::PODS;
-use divvy_e2e::{checkpoint, pods, runner};
+use divvy_e2e::{checkpoint, pods, runner, view};
 use divvy_node::kubelet::client::PodListClient;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
 use crate::bursts::{answered, refused, say, say_pods};
+use crate::versions;
 
 const MEMORY: &str = "nvidia.com/gpumem";
 
@@ -130,22 +131,17 @@ pub(crate) async fn api_server(cluster: &mut Cluster) -> anyhow::Result<()> {
 /// Without the right to the kubelet's list each container is told from all others by the API server and PodResources.
 pub(crate) async fn pod_list(cluster: &mut Cluster) -> anyhow::Result<()> {
     const POD_COUNT: usize = 30;
-    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/divvy-node";
+    let client = PodListClient::new(cluster.daemon.kubelet.clone())?;
+    let has_get = versions::has_get(cluster).await?;
+    if !has_get {
+        no_list_and_no_get(cluster, &client).await?;
+        versions::open_get(cluster).await?;
+    }
     cluster.restart_daemon(&json!({})).await?;
     cluster.create((0..POD_COUNT / 3).map(pods::mixed)).await?;
     cluster.all_running(POD_COUNT / 3).await?;
     let listed = cluster.daemon.identified().await?;
-    let mut rules = cluster.api.get(ROLE).await?["rules"].take();
-    let rules = rules.as_array_mut().context("a role has rules")?;
-    rules.retain(|rule| rule["resources"] != json!(["nodes/pods"]));
-    let patch = json!({ "rules": rules }).to_string();
-    cluster.kubectl.run(&["patch", "clusterrole", "divvy-node", "--type=merge", "--patch", &patch]).await?;
-    let client = PodListClient::new(cluster.daemon.kubelet.clone())?;
-    cluster
-        .until("refusal of the pod list", PATIENCE, async |_| {
-            Ok(client.list().await.err().filter(|error| error.to_string().contains("403 Forbidden")).map(drop))
-        })
-        .await?;
+    refuse_list(cluster, &client).await?;
     let started = Instant::now();
     cluster.create((POD_COUNT / 3..POD_COUNT).map(pods::mixed)).await?;
     cluster.all_running(POD_COUNT).await?;
@@ -157,11 +153,50 @@ pub(crate) async fn pod_list(cluster: &mut Cluster) -> anyhow::Result<()> {
     ensure!(refused(&cluster.calls().await?) == 0, "calls were refused: {:?}", cluster.calls().await?);
     let again = with_a_share(&cluster.look()?);
     cluster.restart_container(again.first().context("a container with a share")?).await?;
-    cluster.apply(&["node-rbac"]).await?;
-    cluster.until("pod list", PATIENCE, async |_| Ok(client.list().await.ok().map(drop))).await?;
+    allow_list(cluster, &client).await?;
     cluster.agree().await?;
     say(&cluster.calls().await?);
+    cluster.clear().await?;
+    if has_get { Ok(()) } else { cluster.renew().await }
+}
+
+/// Without PodResources `Get` as well a pod fails with both reasons, and the next one is served once there is a list.
+async fn no_list_and_no_get(cluster: &mut Cluster, client: &PodListClient) -> anyhow::Result<()> {
+    cluster.restart_daemon(&json!({})).await?;
+    refuse_list(cluster, client).await?;
+    cluster.create([pods::mixed(0)]).await?;
+    let [failed] = &cluster.all_settled(1).await?[..] else { anyhow::bail!("one pod was created") };
+    let failure = view::failure(failed);
+    for reason in ["403 Forbidden", "needs Kubernetes 1.34"] {
+        ensure!(view::is_over(failed) && failure.contains(reason), "{failure}");
+    }
+    println!("  without Get: {failure}");
+    cluster.clear().await?;
+    allow_list(cluster, client).await?;
+    cluster.create([pods::mixed(0)]).await?;
+    cluster.all_running(1).await?;
     cluster.clear().await
+}
+
+/// Takes the right to the kubelet's list from the daemon.
+async fn refuse_list(cluster: &mut Cluster, client: &PodListClient) -> anyhow::Result<()> {
+    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/divvy-node";
+    let mut rules = cluster.api.get(ROLE).await?["rules"].take();
+    let rules = rules.as_array_mut().context("a role has rules")?;
+    rules.retain(|rule| rule["resources"] != json!(["nodes/pods"]));
+    let patch = json!({ "rules": rules }).to_string();
+    cluster.kubectl.run(&["patch", "clusterrole", "divvy-node", "--type=merge", "--patch", &patch]).await?;
+    cluster
+        .until("refusal of the pod list", PATIENCE, async |_| {
+            Ok(client.list().await.err().filter(|error| error.to_string().contains("403 Forbidden")).map(drop))
+        })
+        .await
+}
+
+/// Gives it back.
+async fn allow_list(cluster: &mut Cluster, client: &PodListClient) -> anyhow::Result<()> {
+    cluster.apply(&["node-rbac"]).await?;
+    cluster.until("pod list", PATIENCE, async |_| Ok(client.list().await.ok().map(drop))).await
 }
 
 fn with_a_share(look: &Look) -> Vec<ContainerKey> {

@@ -28,6 +28,7 @@ mod throughput;
 mod top;
 mod topology;
 mod units;
+mod versions;
 mod webhook;
 
 use std::process::ExitCode;

@@ -27,7 +27,9 @@ pub(crate) async fn beside_others(cluster: &mut Cluster) -> anyhow::Result<()> {
     uninstall(cluster).await?;
     until_tainted(cluster, &[FOREIGN]).await?;
     let node = cluster.api.get(NODE_PATH).await?;
-    for left in ["divvy.dev/", "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/gpu.count"] {
+    // Amounts by their whole names: units of memory, of a scenario before this one, are the kubelet's to remove.
+    let amounts = ["gpumem", "gpumem-percentage", "gpucores"].map(|amount| format!("\"nvidia.com/{amount}\""));
+    for left in ["divvy.dev/", "nvidia.com/gpu.count"].into_iter().chain(amounts.iter().map(String::as_str)) {
         let [metadata, status] = ["metadata", "status"].map(|part| {
             let mut part = node[part].clone();
             part["managedFields"].take();

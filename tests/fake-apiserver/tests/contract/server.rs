@@ -31,6 +31,14 @@ pub(crate) fn refusal((code, body): &Answer) -> (u16, &str, &str) {
     (*code, body["reason"].as_str().unwrap_or_default(), body["message"].as_str().unwrap_or_default())
 }
 
+/// Asserts that a replacement of this object was refused for want of a `resourceVersion`. Kubernetes 1.33 shows the value as 0x0.
+pub(crate) fn assert_lacks_version(answer: &Answer, object: &str) {
+    let (code, reason, message) = refusal(answer);
+    let why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+    assert_eq!((code, reason), (422, "Invalid"), "{message}");
+    assert_eq!(message.replace(": 0x0:", ": 0:"), format!("{object} is invalid: {why}"));
+}
+
 pub(crate) fn config_map(name: &str, data: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
 }

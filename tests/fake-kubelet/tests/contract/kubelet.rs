@@ -34,6 +34,10 @@ pub(crate) trait KubeletUnderTest: Send {
     fn own_name(&self, name: &str) -> String {
         name.to_owned()
     }
+    /// The minor version of the Kubernetes that it is of.
+    fn minor_version(&self) -> u32 {
+        36
+    }
     /// Kills the kubelet and starts it again.
     async fn restart(&mut self, lose_checkpoint: bool);
     /// Ends it.

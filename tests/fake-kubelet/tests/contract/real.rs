@@ -9,7 +9,7 @@ use divvy_e2e::files::{Files, Ports, Programs};
 use divvy_e2e::network::Network;
 use divvy_e2e::node::{self, Containerd, NODE};
 use divvy_e2e::program::Program;
-use divvy_e2e::{namespace, pods};
+use divvy_e2e::{namespace, pods, view};
 use divvy_testkit::pods::PodShape;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
@@ -110,6 +110,13 @@ impl KubeletUnderTest for Real {
 
     fn pod_resources_socket(&self) -> PathBuf {
         POD_RESOURCES.into()
+    }
+
+    fn minor_version(&self) -> u32 {
+        let programs = Programs::find().expect("the outer process has found them");
+        let said = std::process::Command::new(programs.get("kubelet")).arg("--version").output().expect("it starts");
+        let said = String::from_utf8(said.stdout).expect("text");
+        view::minor_version(said.trim().trim_start_matches("Kubernetes ")).expect("a version")
     }
 
     async fn add(&mut self, shape: &PodShape) {
