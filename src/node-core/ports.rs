@@ -19,6 +19,11 @@ pub trait PodSource: Send + Sync {
     /// The kubelet's own pods, the one under admission included.
     fn kubelet_pods(&self) -> impl Future<Output = Result<PodList, PodSourceError>> + Send;
 
+    /// The same, waited for as long as the pod under admission may wait: nothing else tells which one it is.
+    fn kubelet_pods_late(&self) -> impl Future<Output = Result<PodList, PodSourceError>> + Send {
+        self.kubelet_pods()
+    }
+
     /// Every pod bound to this node at some moment after the question, without mirrors of static pods; `None` where there
     /// is no API server to ask. Has a deadline of its own.
     fn bound_pods(&self) -> impl Future<Output = Result<Option<Vec<Arc<Pod>>>, PodSourceError>> + Send;

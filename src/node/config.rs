@@ -111,7 +111,7 @@ divvy_runtime::keys! {
     kubelet_token_file: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/token"),
     /// Path of the host's cgroups, or those below the kubelet's cgroup root, in the daemon's filesystem
     cgroup_root: AbsolutePath = AbsolutePath::new("/sys/fs/cgroup"),
-    /// Longest wait for the kubelet's pod list to begin or go on; longer while the kubelet is known to take longer
+    /// Longest wait for the kubelet's pod list to begin or go on; up to 15s while the kubelet is known to take longer, or if nothing replaces the list
     kubelet_timeout: Period = Period::millis(500),
 
     /// Kubeconfig of the API server, unless the daemon runs as a pod of its cluster

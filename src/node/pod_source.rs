@@ -38,6 +38,13 @@ pub struct NodePods {
 // === impl NodePods ===
 
 impl NodePods {
+    /// Counts a list that was requested at `started`, and logs what it is.
+    fn told(&self, started: Instant, list: Result<PodList, PodSourceError>) -> Result<PodList, PodSourceError> {
+        self.metrics.pod_list(started, list.is_ok());
+        self.log(list.as_ref().err());
+        list
+    }
+
     /// Logs once that the kubelet doesn't list its pods, and once that it does so again.
     fn log(&self, problem: Option<&PodSourceError>) {
         let mut warning = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,14 +62,12 @@ impl NodePods {
 impl PodSource for NodePods {
     async fn kubelet_pods(&self) -> Result<PodList, PodSourceError> {
         let started = Instant::now();
-        let mut list = self.kubelet.list().await;
-        // Nothing else tells which pod is under admission then: better that it waits than that it fails.
-        if list.is_err() && !self.pod_resources.has_get().await {
-            list = self.kubelet.list_patiently().await;
-        }
-        self.metrics.pod_list(started, list.is_ok());
-        self.log(list.as_ref().err());
-        list
+        self.told(started, self.kubelet.list().await)
+    }
+
+    async fn kubelet_pods_late(&self) -> Result<PodList, PodSourceError> {
+        let started = Instant::now();
+        self.told(started, self.kubelet.list_patiently().await)
     }
 
     async fn bound_pods(&self) -> Result<Option<Vec<Arc<Pod>>>, PodSourceError> {

@@ -45,7 +45,7 @@ impl<S: PodSource> Daemon<S> {
 
     /// Answers `Allocate` for units of memory or compute, which decide nothing: the container's cards come with its slots.
     pub async fn allocate_units(&self, resource: &ResourceName, ids: &[String]) -> Result<(), Refusal> {
-        let pods = self.reconcile().await?;
+        let pods = self.reconcile_patiently().await?;
         lock(&self.allocator).allocate_units(resource, &pods, ids)
     }
 

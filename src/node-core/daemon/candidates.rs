@@ -45,7 +45,7 @@ use divvy_api::ResourceName;
 use super::{Candidates, Daemon};
 use crate::allocator::{Call, Refusal, lock};
 use crate::identity::Unresolved;
-use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
+use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use crate::ports::{PodSource, PodSourceError};
 
 /// Longest time to ask PodResources about pods without the kubelet's list: a `Get` for each of 110 pods takes a second, by the
@@ -61,8 +61,26 @@ const LONGEST_START: u32 = 30;
 impl<S: PodSource> Daemon<S> {
     /// Lists the kubelet's pods, after the ledger was brought in line with them.
     pub async fn reconcile(&self) -> Result<Vec<Arc<Pod>>, Refusal> {
+        self.reconcile_with(self.source.kubelet_pods()).await
+    }
+
+    /// Does the same for a call that nothing but the kubelet's list answers: better that a pod waits for a busy kubelet than
+    /// that it fails.
+    pub(crate) async fn reconcile_patiently(&self) -> Result<Vec<Arc<Pod>>, Refusal> {
+        match self.reconcile().await {
+            Err(Refusal::Pods(PodSourceError::KubeletPods(_))) => {
+                self.reconcile_with(self.source.kubelet_pods_late()).await
+            }
+            reconciled => reconciled,
+        }
+    }
+
+    async fn reconcile_with(
+        &self,
+        list: impl Future<Output = Result<PodList, PodSourceError>> + Send,
+    ) -> Result<Vec<Arc<Pod>>, Refusal> {
         let asked = lock(&self.allocator).begin_list();
-        let list = self.source.kubelet_pods().await?;
+        let list = list.await?;
         let missing = lock(&self.allocator).missing(&list.pods);
         let cgroups = self.source.cgroups(missing).await;
         // A kubelet that has just started lists its pods one by one, as it admits them again: until then absence says
@@ -89,8 +107,14 @@ impl<S: PodSource> Daemon<S> {
             Ok(pods) => Ok(self.without_rejected(resource, pods, call).await),
             Err(Refusal::Pods(list @ PodSourceError::KubeletPods(_))) => {
                 let unlisted = Some(list.clone());
-                let pods = self.instead_of(list, self.unlisted_candidates(resource, call.size())).await?;
-                Ok(Candidates { pods, unlisted, untold: None })
+                match self.instead_of(list, self.unlisted_candidates(resource, call.size())).await {
+                    Ok(pods) => Ok(Candidates { pods, unlisted, untold: None }),
+                    // By default the daemon has no right to the API server's list, and a kubelet may have no `Get`.
+                    Err(refusal) => match self.reconcile_with(self.source.kubelet_pods_late()).await {
+                        Ok(pods) => Ok(self.without_rejected(resource, pods, call).await),
+                        Err(_late) => Err(refusal),
+                    },
+                }
             }
             Err(refusal) => Err(refusal),
         }

@@ -35,7 +35,8 @@ pub struct KubeletEndpoint {
     /// How the kubelet's certificate is checked.
     pub trust: tls::Trust,
     /// Longest time without progress, until the response begins and between its parts: a slow response fails one pod, a
-    /// hanging one would block the node. A kubelet whose responses are known to begin later is waited for longer.
+    /// hanging one would block the node. A kubelet whose responses are known to begin later is waited for longer, as is
+    /// [`PodListClient::list_patiently`].
     pub timeout: Duration,
 }
 

@@ -67,12 +67,6 @@ impl PodResources {
         Ok(records)
     }
 
-    /// Whether the kubelet answers [`Self::get`]: before Kubernetes 1.34 only with a feature gate.
-    pub async fn has_get(&self) -> bool {
-        let nobody = PodRef { namespace: "default".to_owned(), name: "nobody".to_owned(), uid: String::new() };
-        self.get(&[nobody]).await.is_ok()
-    }
-
     async fn get_one(
         &self,
         client: &mut PodResourcesListerClient<Channel>,

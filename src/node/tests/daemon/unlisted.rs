@@ -90,15 +90,18 @@ async fn slow_list_is_not_awaited() {
 }
 
 #[tokio::test]
-async fn slow_list_is_awaited_without_pod_resources_get() {
+async fn slow_list_is_awaited_if_nothing_replaces_it() {
+    let slow = PodsFault::Slow(Duration::from_secs(1));
     let bench = Bench::unlisted(PodsFault::None).await;
-    bench.kubelet.set_faults(|faults| {
-        faults.no_get = true;
-        faults.pods = PodsFault::Slow(Duration::from_secs(1));
-    });
-    let uid = bench.run(part("1000")).await;
-    assert_eq!(bench.given(&uid)[0].1, 1000);
-    assert_eq!(bench.identified().await, [("kubelet".to_owned(), 1)].into());
+    bench.kubelet.set_faults(|faults| (faults.no_get, faults.pods) = (true, slow));
+    let first = bench.run(part("1000")).await;
+    bench.kubelet.set_faults(|faults| (faults.no_get, faults.pods) = (false, PodsFault::None));
+    bench.server().fail("list", "/api/v1/pods", usize::MAX, StatusCode::FORBIDDEN);
+    bench.run(part("2000")).await;
+    bench.list(slow);
+    let second = bench.run(part("3000")).await;
+    assert_eq!((bench.given(&first)[0].1, bench.given(&second)[0].1), (1000, 3000));
+    assert_eq!(bench.identified().await, [("kubelet".to_owned(), 3)].into());
 }
 
 #[tokio::test]
