@@ -1,7 +1,17 @@
-//! Skeleton of `compare`.
+//! Divvy beside others, with the same work. `hack/compare` runs it; docs/compare.md has the last run.
 
-use std::process::ExitCode;
+mod client;
+mod extender;
+mod figures;
+mod node;
+mod nodes;
+mod parts;
+mod plugins;
+mod registration;
+mod scheduler;
+mod shapes;
+mod systems;
 
-fn main() -> ExitCode {
-    divvy_e2e::runner::main(&[])
+fn main() -> std::process::ExitCode {
+    divvy_e2e::runner::main(&parts::ALL)
 }
