@@ -1,16 +1,17 @@
 //! The nodes: objects that this program makes, and the programs that play their daemons.
 
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use divvy_api::ContainerKind::App;
+use divvy_e2e::api::Api;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::fakes::{self, Fake};
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::program::{Program, execute};
 use divvy_testkit::pods::PodShape;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::play::{self, CARDS, SLOTS};
@@ -71,9 +72,22 @@ pub(crate) async fn create(cluster: &Cluster, shapes: impl Iterator<Item = PodSh
             creations.join_next().await.context("a creation")???;
         }
         let (api, pod) = (cluster.api.clone(), pods::object(shape)?);
-        creations.spawn(async move { api.create(PODS, &pod).await.map(drop) });
+        creations.spawn(create_in_the_end(api, pod));
     }
     creations.join_all().await.into_iter().collect()
+}
+
+/// Creates a pod, and tries again where no answer comes in time: others may use the machine too.
+async fn create_in_the_end(api: Api, pod: Value) -> anyhow::Result<()> {
+    let deadline = Instant::now() + LONG;
+    loop {
+        match api.create(PODS, &pod).await {
+            Err(error) if error.to_string().contains("already exists") => return Ok(()),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(error) => println!("  creating a pod, again: {error:#}"),
+            Ok(_) => return Ok(()),
+        }
+    }
 }
 
 /// Deletes pods, a few at a time.
@@ -169,7 +183,8 @@ impl Fleet {
     }
 }
 
-fn amounts() -> serde_json::Value {
+/// Amounts that the kubelet of a node reports.
+pub(crate) fn amounts() -> Value {
     let gpus = CARDS * usize::try_from(SLOTS).unwrap_or_default();
     json!({"cpu": "64", "memory": "512Gi", "pods": "250", "nvidia.com/gpu": gpus.to_string()})
 }

@@ -175,7 +175,7 @@ async fn prepare(cluster: &mut Cluster, variant: &Variant) -> anyhow::Result<()>
 }
 
 /// Waits until the API server has the policies in force, or has forgotten them.
-async fn enforced(cluster: &mut Cluster, wanted: bool) -> anyhow::Result<()> {
+pub(crate) async fn enforced(cluster: &mut Cluster, wanted: bool) -> anyhow::Result<()> {
     let foreign: Value =
         json!({"apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "b"}, "spec": {}});
     cluster

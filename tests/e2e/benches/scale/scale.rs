@@ -1,5 +1,6 @@
 //! The scenarios: a full cluster measured from all sides, and what the API server's part of a pod grows by.
 
+mod bindings;
 mod interruptions;
 
 use std::time::Instant;
@@ -19,7 +20,7 @@ const RUN: usize = 1000;
 const EMPTY: &str = "/api/v1/nodes/fake-0";
 
 /// Scenarios of this benchmark.
-pub(crate) const SCENARIOS: [Scenario; 2] = [
+pub(crate) const SCENARIOS: [Scenario; 3] = [
     Scenario {
         name: "scale",
         only_when_named: false,
@@ -31,6 +32,12 @@ pub(crate) const SCENARIOS: [Scenario; 2] = [
         only_when_named: true,
         installed: Installed::AsProcesses,
         run: |cluster| Box::pin(causes(cluster)),
+    },
+    Scenario {
+        name: "bindings",
+        only_when_named: true,
+        installed: Installed::AsProcesses,
+        run: |cluster| Box::pin(bindings::compare(cluster)),
     },
 ];
 
