@@ -34,9 +34,15 @@ pub struct SoftTaints {
     written: Written,
 }
 
-/// Nodes that were written lately, and when.
+/// Nodes that were written lately.
 #[derive(Debug, Default)]
-struct Written(HashMap<String, Instant>);
+struct Written {
+    /// By name.
+    times: HashMap<String, Instant>,
+    /// Name of the last node that was due in the last round: the next round goes on after it, so that each comes in its turn where
+    /// more are due than are written.
+    last: String,
+}
 
 /// As the log of failed requests names it.
 const REQUEST: &str = "patch nodes (soft taints)";
@@ -95,7 +101,7 @@ impl SoftTaints {
         let Some(patch) = patch(&node, wanted) else { return Ok(()) };
         let patch = Patch::<()>::Json(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
         within_deadline(self.api.patch(name, &PatchParams::default(), &patch)).await?;
-        self.written.0.insert(name.to_owned(), Instant::now());
+        self.written.times.insert(name.to_owned(), Instant::now());
         debug!(node = name, taints = wanted, "soft taints of the Node changed");
         Ok(())
     }
@@ -106,10 +112,16 @@ impl SoftTaints {
 impl Written {
     /// Those nodes that may be written again.
     fn due(&mut self, nodes: Vec<(String, u32)>, now: Instant) -> Vec<(String, u32)> {
-        self.0.retain(|_, written| now.duration_since(*written) < PAUSE);
-        let mut due: Vec<(String, u32)> = nodes.into_iter().filter(|(name, _)| !self.0.contains_key(name)).collect();
+        self.times.retain(|_, written| now.duration_since(*written) < PAUSE);
+        let mut due: Vec<(String, u32)> =
+            nodes.into_iter().filter(|(name, _)| !self.times.contains_key(name)).collect();
         due.sort_unstable();
+        let next = due.partition_point(|(name, _)| *name <= self.last);
+        due.rotate_left(next);
         due.truncate(MOST);
+        if let Some((name, _)) = due.last() {
+            self.last.clone_from(name);
+        }
         due
     }
 }
@@ -171,9 +183,19 @@ mod tests {
             due.len()
         };
         assert_eq!(due(&mut written, 0), 1);
-        written.0.insert("a".to_owned(), start);
+        written.times.insert("a".to_owned(), start);
         assert_eq!([due(&mut written, 29), due(&mut written, 30)], [0, 1]);
-        let many = (0..=MOST).map(|number| (format!("n{number:03}"), 1)).collect();
-        assert_eq!(written.due(many, start).len(), MOST);
+    }
+
+    #[test]
+    fn each_node_comes_in_its_turn_where_many_are_due() {
+        let mut written = Written::default();
+        let mut due = || {
+            let many = (0..MOST + 20).rev().map(|number| (format!("n{number:03}"), 1)).collect();
+            let due = written.due(many, Instant::now());
+            (due.len(), due[0].0.clone(), due[MOST - 1].0.clone())
+        };
+        assert_eq!(due(), (MOST, "n000".to_owned(), "n049".to_owned()));
+        assert_eq!(due(), (MOST, "n050".to_owned(), "n029".to_owned()), "though none was written");
     }
 }

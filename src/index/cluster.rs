@@ -220,17 +220,21 @@ impl Index {
     /// Number of soft taints that a node is to have, so that kube-scheduler puts pods without GPUs where they take no CPU that
     /// expected requests will need. `None`: no `GpuNode` of this name.
     pub fn soft_taints(&self, name: &str) -> Option<u32> {
-        let view = self.view();
+        self.soft_taints_in(&self.view(), name)
+    }
+
+    fn soft_taints_in(&self, view: &View, name: &str) -> Option<u32> {
         let node = view.node(view.place(name)?)?;
-        Some(unpoisoned(self.scorer.lock()).soft_taints(&view, node))
+        Some(unpoisoned(self.scorer.lock()).soft_taints(view, node))
     }
 
     /// Nodes that carry other soft taints than they are to have, with the number that they are to have. Nodes that somebody
     /// else's taints keep such pods off are to have none; without `enabled`, no node is.
     pub fn soft_taints_due(&self, enabled: bool) -> Vec<(String, u32)> {
         let nodes = unpoisoned(self.state.lock()).node_objects().clone();
+        let view = self.view();
         let due = |(name, node): (String, NodeObject)| {
-            let wanted = if enabled && !node.is_tainted { self.soft_taints(&name).unwrap_or(0) } else { 0 };
+            let wanted = if enabled && !node.is_tainted { self.soft_taints_in(&view, &name).unwrap_or(0) } else { 0 };
             (node.soft_taints != [wanted > 0, wanted > 1]).then_some((name, wanted))
         };
         nodes.into_iter().filter_map(due).collect()

@@ -4,6 +4,7 @@
 //! cargo bench -p divvy-webhook --bench admission [-- New Several]
 //! ```
 
+#[allow(dead_code, reason = "the other benchmarks use the rest")]
 mod cluster;
 
 use std::hint::black_box;

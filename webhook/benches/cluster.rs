@@ -100,6 +100,16 @@ impl Cluster {
         report(at, &self.names[at], &mut self.rng)
     }
 
+    /// All nodes that the index knows report anew, and later change what they have reported.
+    pub(crate) fn keep_reports(&mut self) {
+        for at in 0..self.names.len() {
+            let mut report = self.report(at);
+            report.status.get_or_insert_default().ledger_revision = 1;
+            self.index.apply_gpu_node(&self.names[at], &report);
+            self.reports.push(report);
+        }
+    }
+
     /// So many nodes report, each with its shares in another order.
     pub(crate) fn change(&mut self, nodes: usize) {
         for _ in 0..nodes {
@@ -125,7 +135,8 @@ pub(crate) fn times<C>(calls: usize, new: impl Fn() -> C, time: impl Fn(&mut C, 
     format!("p50 {} µs, p90 {}, p99 {}, most {}", at(500), at(900), at(990), at(1000))
 }
 
-fn mix(kinds: u32) -> ExpectedRequests {
+/// So many kinds of requests.
+pub(crate) fn mix(kinds: u32) -> ExpectedRequests {
     let kind = |number: u32| Expected {
         kind: Kind {
             request: GpuRequest {
@@ -142,6 +153,14 @@ fn mix(kinds: u32) -> ExpectedRequests {
         weight: 1 + number % 5,
     };
     ExpectedRequests { requests: (0..kinds).map(kind).collect(), counted: 1000 }
+}
+
+/// Of this process, in MiB.
+pub(crate) fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
 }
 
 fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {

@@ -4,13 +4,14 @@
 //! cargo bench -p divvy-webhook --bench extender [-- New Several]
 //! ```
 
+#[allow(dead_code, reason = "the other benchmarks use the rest")]
 mod cluster;
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::{Cluster, Pods, loads, pod, times};
+use cluster::{Cluster, Pods, loads, pod, resident, times};
 use divvy_webhook::extender::Extender;
 use rand::RngExt as _;
 use serde_json::{Value, json};
@@ -61,14 +62,6 @@ fn keep(nodes: usize) {
         }
     }
     println!("with many shapes of pods known: {} MiB", resident() - before);
-}
-
-/// In MiB.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) / 1024
 }
 
 fn asked(cluster: Cluster) -> (Cluster, Extender) {
