@@ -25,6 +25,7 @@ pub mod contract;
 pub mod control_plane;
 pub mod daemon;
 pub mod fakes;
+pub mod figures;
 pub mod files;
 pub mod image;
 pub mod installation;

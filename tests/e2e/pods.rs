@@ -85,6 +85,16 @@ fn container(spec: &ContainerSpec, main: &str) -> Value {
     container
 }
 
+/// GiB of memory and percent of compute of four parts of a GPU.
+pub const PARTS: [(u32, u32); 4] = [(4, 10), (8, 25), (16, 50), (2, 5)];
+
+/// Pod `number` of many that request the four [parts](PARTS) of a GPU in turn.
+pub fn part(name: impl Into<String>, number: usize) -> PodShape {
+    let (memory, cores) = PARTS[number % PARTS.len()];
+    let amounts = [("gpu", "1"), ("gpumem", &format!("{memory}Gi")), ("gpucores", &cores.to_string())];
+    PodShape::new(name).with(App, "main", &amounts)
+}
+
 /// Pod `number` of a mixed hundred: every way to ask for cards. A hundred in a row need ten and a half cards of 80 GiB
 /// at most, six of them whole.
 pub fn mixed(number: usize) -> PodShape {

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 
 use crate::api::Api;
 use crate::certs::Pki;
+use crate::figures::sample;
 use crate::files::{Files, Ports};
 use crate::pages::page;
 use crate::program::Program;
@@ -135,9 +136,7 @@ impl Replica {
     /// A gauge without labels.
     pub async fn gauge(&self, name: &str) -> anyhow::Result<f64> {
         let text = page(self.pages, "metrics").await?;
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let value = value.with_context(|| format!("{name} isn't shown at {}", self.pages))?;
-        value.parse().with_context(|| format!("{name} {value}"))
+        sample(&text, name).with_context(|| format!("{name} isn't shown at {}", self.pages))
     }
 }
 

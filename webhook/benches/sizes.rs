@@ -74,27 +74,17 @@ fn measure(nodes: usize) {
     );
     let advance = |cluster: &Cluster| timed(|| cluster.index.ask_in_advance());
     println!("  all nodes evaluated for 24 shapes in advance: {:.1?}", advance(&cluster));
-    print(
-        "filter and prioritize, 24 shapes",
-        (0..CALLS).map(|call| {
+    for (what, pods) in [
+        ("filter and prioritize, 24 shapes", Pods::Known),
+        ("filter and prioritize, every pod another shape", Pods::New),
+        ("filter, no node has so much memory", Pods::NewNowhere),
+    ] {
+        let time = |call| {
             cluster.change(REPORTS);
-            asked(&mut cluster, &extender, call, names, Pods::Known)
-        }),
-    );
-    print(
-        "filter and prioritize, every pod another shape",
-        (0..CALLS).map(|call| {
-            cluster.change(REPORTS);
-            asked(&mut cluster, &extender, call, names, Pods::New)
-        }),
-    );
-    print(
-        "filter, no node has so much memory",
-        (0..CALLS).map(|call| {
-            cluster.change(REPORTS);
-            asked(&mut cluster, &extender, call, names, Pods::NewNowhere)
-        }),
-    );
+            asked(&mut cluster, &extender, call, names, pods)
+        };
+        print(what, (0..CALLS).map(time));
+    }
     print(
         "review",
         (0..CALLS).map(|call| {

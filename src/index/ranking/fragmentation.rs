@@ -128,8 +128,8 @@ const MOST_NEW: usize = 1024;
 const MOST_NEW_AT_FIRST: usize = 32;
 /// Most nodes that the second round scores for a shape's first query: each takes up to 40 µs while nothing of them is cached.
 const FINALISTS_AT_FIRST: usize = 1;
-/// Most cached values of allocatable capacity, unless there are more than half as many nodes, which soft
-/// taints look at all in turn: about 10 MiB, for nodes with eight cards.
+/// Most cached values of allocatable capacity: about 10 MiB, for nodes with eight cards. In a cluster with more than half as
+/// many nodes it is two for each node, since a round of soft taints looks at all of them.
 const MOST_ALLOCATABLE: usize = 40_000;
 
 // === impl FragmentationScorer ===

@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::fakes;
+use divvy_e2e::figures::Spread;
 use divvy_e2e::pods::PODS;
 use serde_json::{Value, json};
 
 use crate::client::Extender;
-use crate::figures::{Spread, load, micros};
+use crate::figures::{load, micros};
 use crate::systems::{System, hami};
 use crate::{nodes, parts};
 

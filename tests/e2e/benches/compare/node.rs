@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::containers;
+use divvy_e2e::figures::Spread;
 use divvy_e2e::pods::PODS;
 use divvy_e2e::program::Program;
 use divvy_e2e::view;
 use serde_json::Value;
 
-use crate::figures::{Spread, load};
+use crate::figures::load;
 use crate::parts;
 use crate::plugins::{Plugin, Started};
 

@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::daemon::PLUGIN_DIRECTORY;
+use divvy_e2e::figures::Spread;
 use divvy_testkit::pods::GPU;
 
-use crate::figures::{Spread, load};
+use crate::figures::load;
 use crate::node::first_runs;
 use crate::parts;
 use crate::plugins::Plugin;

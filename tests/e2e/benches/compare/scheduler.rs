@@ -7,10 +7,11 @@ use anyhow::Context as _;
 use divvy_e2e::audit::Bindings;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::control_plane::configure_scheduler;
+use divvy_e2e::figures::{Spread, sample};
 use divvy_e2e::pods::PODS;
 
 use crate::extender::without_scheduler;
-use crate::figures::{Spread, load};
+use crate::figures::load;
 use crate::systems::System;
 use crate::{nodes, parts};
 
@@ -100,11 +101,9 @@ fn rate(times: &[f64]) -> anyhow::Result<f64> {
 /// Mean milliseconds of the cycles since the scheduler was started.
 async fn cycle(cluster: &Cluster) -> anyhow::Result<f64> {
     let page = cluster.control_plane.scheduler_pages.get("/metrics").await?;
-    let lines = || page.as_str().unwrap_or_default().lines();
     let metric = |end: &str| {
-        let name = format!("scheduler_scheduling_algorithm_duration_seconds_{end} ");
-        let value = lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok());
-        value.with_context(|| format!("kube-scheduler shows no {name}"))
+        let name = format!("scheduler_scheduling_algorithm_duration_seconds_{end}");
+        sample(page.as_str().unwrap_or_default(), &name).with_context(|| format!("kube-scheduler shows no {name}"))
     };
     Ok(metric("sum")? / metric("count")? * 1e3)
 }

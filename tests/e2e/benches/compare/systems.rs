@@ -12,7 +12,6 @@ use anyhow::Context as _;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::pods;
 use divvy_e2e::program::Program;
-use divvy_testkit::pods::PodShape;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
@@ -89,12 +88,11 @@ impl System {
 
     /// A pod with one of four shares of one GPU. gpushare knows only memory, in GiB.
     pub(crate) fn pod(self, name: String, number: u32) -> anyhow::Result<Value> {
-        let (memory, cores) = [(4, "10"), (8, "25"), (16, "50"), (2, "5")][(number % 4) as usize];
+        let number = number as usize;
         if self == Self::Gpushare {
-            return gpushare::pod(name, memory);
+            return gpushare::pod(name, pods::PARTS[number % pods::PARTS.len()].0);
         }
-        let amounts = [("gpu", "1"), ("gpumem", &format!("{memory}Gi")), ("gpucores", cores)];
-        pods::object(PodShape::new(name).with(divvy_api::ContainerKind::App, "main", &amounts))
+        pods::object(pods::part(name, number))
     }
 
     /// Starts it, and waits until it can be asked.

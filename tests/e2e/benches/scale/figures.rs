@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use divvy_e2e::cluster::Cluster;
+use divvy_e2e::figures::{Spread, sample};
 use divvy_e2e::program::{Program, processor_time};
 
 use crate::fleet::Fleet;
@@ -49,24 +50,9 @@ fn sums(text: &str, name: &str, by: &[&str]) -> Counters {
     sums
 }
 
-/// A counter without labels.
-fn plain(text: &str, name: &str) -> f64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).unwrap_or(0.0)
-}
-
-/// The value in the middle.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
-}
-
 /// The middle, and in brackets the least and the most.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
-    let (least, most) =
-        values.iter().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
-    format!("{:.digits$} ({least:.digits$} to {most:.digits$})", median(values.iter().copied()))
+    Spread::of(values.iter().copied()).map_or_else(String::new, |spread| format!("{spread:.digits$}"))
 }
 
 // === impl Reading ===
@@ -77,7 +63,11 @@ impl Reading {
         let api = text(cluster.api.get("/metrics").await?);
         let scheduler = text(cluster.control_plane.scheduler_pages.get("/metrics").await?);
         let counters = KEPT.iter().flat_map(|(name, by)| sums(&api, name, by)).collect();
-        Ok(Self { spent: spent(cluster, fleet), counters, cycle: CYCLE.map(|name| plain(&scheduler, name)) })
+        Ok(Self {
+            spent: spent(cluster, fleet),
+            counters,
+            cycle: CYCLE.map(|name| sample(&scheduler, name).unwrap_or(0.0)),
+        })
     }
 
     /// What was counted after an earlier reading; the scheduler's is of this process alone.

@@ -4,7 +4,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use divvy_api::ContainerKind::App;
 use divvy_e2e::api::Api;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::fakes::{self, Fake};
@@ -53,15 +52,9 @@ pub(crate) fn number(variable: &str, default: usize) -> anyhow::Result<usize> {
     text.parse().with_context(|| format!("{variable}={text}: it must be a number"))
 }
 
-/// Pod `number` as the throughput scenario has them, as its user writes it.
+/// Pod `number`, as its user writes it.
 pub(crate) fn pod(name: &str, number: usize) -> PodShape {
-    let amounts: [(&str, &str); 3] = match number % 4 {
-        0 => [("gpu", "1"), ("gpumem", "4Gi"), ("gpucores", "10")],
-        1 => [("gpu", "1"), ("gpumem", "8Gi"), ("gpucores", "25")],
-        2 => [("gpu", "1"), ("gpumem", "16Gi"), ("gpucores", "50")],
-        _ => [("gpu", "1"), ("gpumem", "2Gi"), ("gpucores", "5")],
-    };
-    PodShape::new(format!("{name}-{number}")).with(App, "main", &amounts)
+    pods::part(format!("{name}-{number}"), number)
 }
 
 /// Creates pods, a few at a time.

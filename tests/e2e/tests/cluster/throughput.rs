@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use divvy_api::ContainerKind::App;
 use divvy_e2e::audit::Bindings;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::fakes::{self, Fake};
-use divvy_e2e::pods::PODS;
+use divvy_e2e::figures::Spread;
+use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::program::processor_time;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
@@ -58,32 +58,25 @@ fn sum_up(runs: &BTreeMap<Option<u32>, Vec<Measured>>) {
     println!("  milliseconds of processors for one pod, medians:");
     for (shortlist, runs) in runs {
         let programs = runs[0].spent.keys().map(|program| {
-            let spent = median(runs.iter().map(|run| run.spent[program] * 1e3 / f64::from(MANY)));
+            let spent = runs.iter().map(|run| run.spent[program] * 1e3 / f64::from(MANY));
+            let spent = Spread::of(spent).map_or(f64::NAN, |spread| spread.median);
             (*program, spent)
         });
         let all: f64 = programs.clone().map(|(_, spent)| spent).sum();
         let programs: Vec<_> = programs.map(|(program, spent)| format!("{program} {spent:.2}")).collect();
         println!("    {}: {all:.2} = {}", name(*shortlist), programs.join(" + "));
-        let count = |of: fn(&Measured) -> f64| median(runs.iter().map(of));
-        println!("      {} connections of the scheduler", count(|run| run.connections));
+        let connections = Spread::of(runs.iter().map(|run| run.connections)).map_or(f64::NAN, |spread| spread.median);
+        println!("      {connections} connections of the scheduler");
     }
     for (shortlist, budget) in [(1, 1.1), (16, 0.9)] {
         let ratios = runs[&Some(shortlist)].iter().zip(&runs[&None]).map(|(with, without)| with.rate / without.rate);
-        let (least, most) =
-            ratios.clone().fold((f64::MAX, 0.0), |(least, most), ratio| (least.min(ratio), ratio.max(most)));
-        let median = median(ratios);
+        let Some(Spread { median, least, most }) = Spread::of(ratios) else { continue };
         println!("  shortlist {shortlist}: {median:.2} of the scheduler alone ({least:.2} to {most:.2})   ≥ {budget}");
     }
 }
 
 fn name(shortlist: Option<u32>) -> String {
     shortlist.map_or_else(|| "alone".to_owned(), |shortlist| format!("shortlist {shortlist}"))
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
 }
 
 /// Pods a second between the first tenth and 95 %.
@@ -136,13 +129,7 @@ fn spent(cluster: &Cluster) -> BTreeMap<&'static str, f64> {
 }
 
 fn pod(number: u32) -> PodShape {
-    let amounts: [(&str, &str); 3] = match number % 4 {
-        0 => [("gpu", "1"), ("gpumem", "4Gi"), ("gpucores", "10")],
-        1 => [("gpu", "1"), ("gpumem", "8Gi"), ("gpucores", "25")],
-        2 => [("gpu", "1"), ("gpumem", "16Gi"), ("gpucores", "50")],
-        _ => [("gpu", "1"), ("gpumem", "2Gi"), ("gpucores", "5")],
-    };
-    PodShape::new(format!("p-{number}")).with(App, "main", &amounts)
+    pods::part(format!("p-{number}"), number as usize)
 }
 
 fn fake(name: &str) -> Fake {

@@ -73,8 +73,8 @@ pub(super) async fn compare(cluster: &mut Cluster) -> anyhow::Result<()> {
     }
     for (way, [api, etcd]) in WAYS.iter().zip(runs.values()) {
         println!("  {}: API server {} ms of processors a Binding, etcd {}", way.name, spread(api, 2), spread(etcd, 2));
-        let ratios: Vec<f64> = api.iter().zip(&runs[&0][0]).map(|(with, without)| with - without).collect();
-        println!("    more than {}, pairs: {}", PLAIN.name, spread(&ratios, 2));
+        let differences: Vec<f64> = api.iter().zip(&runs[&0][0]).map(|(with, without)| with - without).collect();
+        println!("    more than {}, pairs: {}", PLAIN.name, spread(&differences, 2));
     }
     Ok(())
 }
