@@ -68,6 +68,7 @@ trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Sen
 }
 
 /// All objects of a kind, as they come page by page.
+#[derive(Default)]
 struct Listing {
     /// Keys of the listed objects.
     keys: HashSet<String>,

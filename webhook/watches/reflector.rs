@@ -35,10 +35,12 @@ impl Watches {
     /// Keeps the state up to date with the objects that these fields select, for ever.
     pub(super) async fn follow<E: Entry>(&self, fields: &str) {
         let (request, mut pauses) = (format!("watch {}", E::KIND.as_str()), backoff());
+        let mut pages = Pages::new(&E::url_path(&(), None), fields);
+        let mut listing = Listing::default();
         let mut version = None;
         loop {
             let error = match &mut version {
-                None => match self.list::<E>(fields).await {
+                None => match self.list::<E>(&mut pages, &mut listing).await {
                     Ok(listed) => {
                         self.works::<E>(&request);
                         pauses.reset();
@@ -69,18 +71,21 @@ impl Watches {
         }
     }
 
-    /// Lists all objects; returns the version of the list.
-    async fn list<E: Entry>(&self, fields: &str) -> kube::Result<Option<String>> {
-        let mut listing = Listing::before::<E>(&self.index);
-        let mut pages = Pages::new(&E::url_path(&(), None), fields);
+    /// Reads what is left of the list; returns its version. After an error the pages that have been read stay read, unless the
+    /// API server has forgotten the list meanwhile: with thousands of nodes and an API server that is busy, a list that began
+    /// anew might never end.
+    async fn list<E: Entry>(&self, pages: &mut Pages, listing: &mut Listing) -> kube::Result<Option<String>> {
         loop {
+            if pages.is_at_start() {
+                *listing = Listing::before::<E>(&self.index);
+            }
             let each = Each::new(|entry: E| {
                 listing.keys.insert(entry.key().to_owned());
                 entry.apply(&self.index);
             });
             let (_, metadata) = pages.read(&self.api_server.client, each).await?;
             if pages.is_at_start() {
-                E::keep(&self.index, &listing);
+                E::keep(&self.index, listing);
                 return Ok(metadata.resource_version);
             }
         }

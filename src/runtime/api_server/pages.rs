@@ -18,10 +18,11 @@ const FIRST_PAGE: u32 = 20;
 const LARGEST_PAGE: usize = 500;
 /// Bytes of JSON that a page is to have. The API server builds a page of pods in its own memory.
 const PAGE_BYTES: usize = 32 << 20;
-/// Longest time without progress: until the response begins, and between its parts.
-const STALLED: Duration = Duration::from_secs(10);
-/// Longest time for one page, however steadily it comes.
-const LONGEST: Duration = Duration::from_secs(30);
+/// Longest time without progress: until the response begins, and between its parts. An API server that is busy lets a request
+/// wait up to a quarter of `--request-timeout`, 15 s, before it begins (priority and fairness).
+const STALLED: Duration = Duration::from_secs(20);
+/// Longest time for one page, however steadily it comes: `--request-timeout` of the API server, which ends it then too.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// A list of one kind that is read page by page, and goes on where it stopped.
 #[derive(Debug)]

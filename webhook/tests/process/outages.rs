@@ -105,6 +105,25 @@ async fn changes_during_a_dropped_watch_are_seen_after_relist() {
 }
 
 #[tokio::test]
+async fn list_of_a_watch_resumes_where_it_failed() {
+    let bench = Bench::new().await;
+    for number in 0..1_100 {
+        bench.node(&format!("n{number}"), 1);
+    }
+    bench.server.be_late("list", "/gpunodes", 1);
+    bench.server.fail("list", "/gpunodes", 1, StatusCode::INTERNAL_SERVER_ERROR);
+    let replica = bench.start("divvy-webhook-a", &json!({}));
+    until("the first page", async || (bench.asked("list", "/gpunodes") > 0).then_some(())).await;
+    bench.server.answer_late();
+    replica.ready().await;
+    assert!((replica.metric("divvy_nodes", &[]).await - 1_100.0).abs() < 0.5);
+    let requests = bench.server.requests();
+    let pages = requests.iter().filter(|request| request.verb == "list" && request.path.ends_with("/gpunodes"));
+    // 20 on the first page, whatever their size, then 500.
+    assert_eq!(pages.map(|page| page.code).collect::<Vec<_>>(), [200, 500, 200, 200, 200]);
+}
+
+#[tokio::test]
 async fn outdated_list_does_not_end_a_reservation() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let replica = bench.alone(&json!({})).await;
