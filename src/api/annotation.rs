@@ -23,6 +23,33 @@ pub struct RequestAnnotation {
     pub containers: BTreeMap<String, GpuRequest>,
 }
 
+/// `divvy.dev/dialect`: what a pod's author wrote in the words of another system, which the webhook has translated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DialectAnnotation {
+    /// The system, by its name in `dialects` of the webhook's configuration.
+    pub name: String,
+    /// Limits as written, by container name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub containers: BTreeMap<String, BTreeMap<String, String>>,
+    /// Annotations as written, without those that Divvy reads itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// What the node tells the pod's programs beside what it tells all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<DialectOutput>,
+}
+
+/// What programs written for another system read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DialectOutput {
+    /// Limits in the variables of HAMi's library: `CUDA_DEVICE_MEMORY_LIMIT_<i>`, `CUDA_DEVICE_SM_LIMIT`.
+    LimitVariables,
+    /// Variables and annotations of gpushare's device plugin: `ALIYUN_COM_GPU_MEM_*`.
+    Gpushare,
+}
+
 /// `divvy.dev/node-fit`: which nodes could take the pod when it was created, by what the webhook knew then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,6 +130,8 @@ pub struct Preferences {
     pub priority: Option<Priority>,
     /// Whether a part of its memory may be host memory.
     pub oversubscribe: bool,
+    /// Whether the requests of all its containers are of one card.
+    pub same_card: bool,
 }
 
 /// Placement policies by name.
@@ -237,6 +266,10 @@ impl Document for RequestAnnotation {
     }
 }
 
+impl Document for DialectAnnotation {
+    const KEY: &'static str = key::DIALECT;
+}
+
 impl Document for NodeFit {
     const KEY: &'static str = key::NODE_FIT;
 }
@@ -291,6 +324,7 @@ impl Preferences {
             compute: input.word(key::COMPUTE, "cap or burst")?,
             priority: input.word(key::PRIORITY, "high or low")?,
             oversubscribe: input.word(key::OVERSUBSCRIBE, "true or false")?.unwrap_or(false),
+            same_card: input.word(key::SAME_CARD, "true or false")?.unwrap_or(false),
         })
     }
 

@@ -14,7 +14,7 @@ pub const PREFIX: &str = "divvy.dev/";
 
 /// Annotation keys.
 pub mod annotation {
-    /// Models that will do, comma separated.
+    /// Models that will do, comma separated: words of a name, `=` and a whole name, or a name with `*` for any text.
     pub const CARD_MODEL: &str = "divvy.dev/card-model";
     /// Models that won't do.
     pub const AVOID_CARD_MODEL: &str = "divvy.dev/avoid-card-model";
@@ -36,8 +36,12 @@ pub mod annotation {
     pub const PRIORITY: &str = "divvy.dev/priority";
     /// `true`: a part of the memory may be host memory.
     pub const OVERSUBSCRIBE: &str = "divvy.dev/oversubscribe";
+    /// `true`: all containers' requests are of one GPU.
+    pub const SAME_CARD: &str = "divvy.dev/same-card";
     /// Output of the webhook: the normalised requests.
     pub const REQUEST: &str = "divvy.dev/request";
+    /// Output of the webhook: what the pod's author wrote in another system's words.
+    pub const DIALECT: &str = "divvy.dev/dialect";
     /// Output of the webhook: hints which nodes fit.
     pub const NODE_FIT: &str = "divvy.dev/node-fit";
     /// Output of the extender: cards for every container.
@@ -50,7 +54,7 @@ pub mod annotation {
     pub const LABELS: &str = "divvy.dev/labels";
 
     /// What the author of a pod may write.
-    pub const INPUTS: [&str; 11] = [
+    pub const INPUTS: [&str; 12] = [
         CARD_MODEL,
         AVOID_CARD_MODEL,
         CARD_UUID,
@@ -62,9 +66,10 @@ pub mod annotation {
         COMPUTE,
         PRIORITY,
         OVERSUBSCRIBE,
+        SAME_CARD,
     ];
     /// What Divvy writes on a pod, and nobody else.
-    pub const OUTPUTS: [&str; 4] = [REQUEST, NODE_FIT, PLANNED, CARDS];
+    pub const OUTPUTS: [&str; 5] = [REQUEST, DIALECT, NODE_FIT, PLANNED, CARDS];
 }
 
 /// Taints of effect `PreferNoSchedule` that keep pods without GPUs off nodes where pods with GPUs will need the CPU.

@@ -88,9 +88,9 @@ pub enum Sharing {
 }
 
 /// Most cards that one container can request; far above any node, so that sums can't overflow.
-pub(crate) const MOST_CARDS: u64 = 1024;
+pub const MOST_CARDS: u64 = 1024;
 /// Most memory of one card in MiB (1 PiB), likewise.
-pub(crate) const MOST_MEMORY: u64 = 1 << 30;
+pub const MOST_MEMORY: u64 = 1 << 30;
 
 /// Amounts over all cards of a request, as limits spell them and as scheduler and kubelet count them; 0 where a limit is
 /// absent.

@@ -125,6 +125,9 @@ pub enum Reason {
     /// Taken by other containers of the same pod.
     #[error("needed by other containers of the pod")]
     OwnPod,
+    /// `divvy.dev/same-card`, and the pod has something of another card.
+    #[error("not the GPU of the pod's other containers")]
+    OtherCard,
     /// Not on the NUMA node that the others are on, or its NUMA node isn't known.
     #[error("on another NUMA node")]
     Numa,
@@ -211,7 +214,7 @@ impl Held {
 
 impl Lacking {
     /// One for each kind of [`Reason`], by [`Reason::phrase`].
-    const PHRASES: [&str; 18] = [
+    const PHRASES: [&str; 19] = [
         "unhealthy",
         "of a model that the pod doesn't allow",
         "of another resource",
@@ -230,6 +233,7 @@ impl Lacking {
         "holding pods without oversubscribed memory",
         "without memory to oversubscribe",
         "short of host memory",
+        "other than that of the pod's other containers",
     ];
 
     /// Kinds of these reasons.
@@ -276,6 +280,7 @@ impl Reason {
             Self::NotOversubscribed => 15,
             Self::NoOversubscription => 16,
             Self::HostMemory { .. } => 17,
+            Self::OtherCard => 18,
         }
     }
 

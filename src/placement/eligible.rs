@@ -29,11 +29,29 @@ pub fn is_allowed(model: &str, models: &[String], avoid_models: &[String]) -> bo
 }
 
 /// Whether a pattern's words stand side by side in a model's name: "A100" in "NVIDIA A100-SXM4-80GB", but not "T4" in
-/// "NVIDIA T400 4GB".
+/// "NVIDIA T400 4GB". With `=` in front it is the whole name; with `*`, which stands for any text, a whole name too.
 fn names(pattern: &str, model: &str) -> bool {
+    if let Some(name) = pattern.strip_prefix('=') {
+        return name.trim().eq_ignore_ascii_case(model.trim());
+    }
+    if pattern.contains('*') {
+        return matches_glob(&pattern.to_ascii_lowercase(), &model.to_ascii_lowercase());
+    }
     let (pattern, model) = (words(pattern), words(model));
     !pattern.is_empty()
         && model.windows(pattern.len()).any(|run| run.iter().zip(&pattern).all(|(a, b)| a.eq_ignore_ascii_case(b)))
+}
+
+/// Whether the texts between the pattern's `*` follow one another in the name, the first at its start and the last at its end.
+fn matches_glob(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut left) = name.strip_prefix(start) else { return false };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for text in middle.split('*') {
+        let Some(at) = left.find(text) else { return false };
+        left = &left[at + text.len()..];
+    }
+    left.ends_with(end)
 }
 
 fn words(text: &str) -> Vec<&str> {
@@ -54,6 +72,22 @@ mod tests {
             assert!(!names(pattern, a100), "{pattern}");
         }
         assert!(!names("T4", "NVIDIA T400 4GB"));
+        for pattern in [
+            "=nvidia a100-sxm4-80gb",
+            "= NVIDIA A100-SXM4-80GB ",
+            "*",
+            "*A10*",
+            "*sxm4-80*",
+            "nvidia*80GB",
+            "*a100**80gb",
+            "n*a*-*b",
+        ] {
+            assert!(names(pattern, a100), "{pattern}");
+        }
+        for pattern in ["=A100", "=", "A10*", "*A100", "*A100*SXM5*", "nvidia a100*nvidia a100-sxm4-80gb", "*80gb*80gb"]
+        {
+            assert!(!names(pattern, a100), "{pattern}");
+        }
         assert!(names("T4", "Tesla T4"));
     }
 }

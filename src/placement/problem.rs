@@ -214,6 +214,11 @@ impl<'a> Problem<'a> {
         self.load_until(card, &[]).err().map(|(step, _)| step)
     }
 
+    /// Whether a card isn't the one of which the pod has something already, and must have everything.
+    pub(crate) fn is_apart(&self, card: usize, mut touched: impl Iterator<Item = usize>) -> bool {
+        self.pod.preferences.same_card && touched.any(|touched| touched != card)
+    }
+
     /// Whether a step's cards must stand on one NUMA node.
     pub(crate) fn numa_strict(&self, step: usize) -> bool {
         self.steps[step].request.cards > 1 && self.pod.preferences.numa == Some(Numa::Strict)

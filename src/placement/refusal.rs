@@ -12,6 +12,12 @@ pub(crate) fn no_cards(problem: &Problem<'_>, step: usize, chosen_by: &[Vec<usiz
     for (card, reason) in reasons.iter_mut().enumerate().filter(|(_, reason)| reason.is_none()) {
         *reason = problem.lacks_host_memory_for(step, card, chosen_by);
     }
+    let touched: Vec<usize> = (0..reasons.len()).filter(|card| !chosen_by[*card].is_empty()).collect();
+    let held = problem.allocated_shares().into_iter().map(|(card, _)| card);
+    let touched: Vec<usize> = touched.into_iter().chain(held).collect();
+    for (card, reason) in reasons.iter_mut().enumerate().filter(|(_, reason)| reason.is_none()) {
+        *reason = problem.is_apart(card, touched.iter().copied()).then_some(Reason::OtherCard);
+    }
     if problem.numa_strict(step) {
         keep_one_node(problem, &pool, &mut reasons);
     }

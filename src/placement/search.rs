@@ -198,7 +198,8 @@ impl<'a> Search<'a> {
         self.chosen_by[card].push(step);
         let beside = self.outcome.touched.iter().filter(|(touched, _)| *touched != card).map(|(_, share)| *share);
         let fits = |share: &Share| self.problem.lacks_host_memory(beside.chain([*share])).is_none();
-        let Some(share) = self.problem.fit(card, &self.chosen_by[card]).ok().filter(fits) else {
+        let is_apart = self.problem.is_apart(card, self.outcome.touched.iter().map(|(touched, _)| *touched));
+        let Some(share) = self.problem.fit(card, &self.chosen_by[card]).ok().filter(|_| !is_apart).filter(fits) else {
             self.chosen_by[card].pop();
             return None;
         };

@@ -1,5 +1,7 @@
 //! Whether a plan that somebody else wrote, or that was made a while ago, is still good.
 
+use std::collections::BTreeSet;
+
 use divvy_api::CardId;
 
 use crate::card::{Card, Reason};
@@ -51,6 +53,9 @@ pub enum Misfit {
         /// The container's name.
         container: String,
     },
+    /// The containers' cards are several, and the pod wants one.
+    #[error("on {0} GPUs, and the pod's containers are to be on the same one")]
+    Apart(usize),
     /// What the node has beside its cards doesn't suffice.
     #[error("{reason}")]
     Node {
@@ -81,6 +86,12 @@ pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), M
         if let Some(reason) = broken {
             return Err(Misfit::Card { card: cards[card].id.clone(), reason });
         }
+    }
+    let chosen = (0..cards.len()).filter(|card| !chosen_by[*card].is_empty());
+    let held = problem.allocated_shares().into_iter().map(|(card, _)| card);
+    let of_pod: BTreeSet<usize> = chosen.clone().chain(held).collect();
+    if chosen.count() > 0 && of_pod.iter().any(|card| problem.is_apart(*card, of_pod.iter().copied())) {
+        return Err(Misfit::Apart(of_pod.len()));
     }
     let shares = chosen_by.iter().enumerate().filter_map(|(card, by)| problem.fit(card, by).ok());
     if let Some(reason) = problem.lacks_host_memory(shares) {

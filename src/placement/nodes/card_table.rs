@@ -100,7 +100,8 @@ impl<'a> OneRequest<'a> {
         let (container, request) = claiming.next()?;
         let is_alone = claiming.next().is_none() && allocated.is_empty();
         // Host memory is the node's, not a card's: whether several cards' parts of it fit takes a plan.
-        let is_free = request.cards == 1 || (preferences.numa != Some(Numa::Strict) && !preferences.oversubscribe);
+        let is_bound = preferences.numa == Some(Numa::Strict) || preferences.oversubscribe || preferences.same_card;
+        let is_free = request.cards == 1 || !is_bound;
         (is_alone && is_free).then(|| Self {
             request,
             profile: container.profile.as_ref(),

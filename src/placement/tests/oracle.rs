@@ -29,10 +29,21 @@ pub(crate) fn survives(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize
     };
     let mut open = chosen.iter().enumerate().skip(pod.allocated.len());
     chosen.len() == pod.containers.len()
+        && !is_apart(cards, pod, chosen)
         && open.all(|(at, cards)| cards.iter().all(|card| allowed(at, card)))
         && plays(pod, chosen).is_some_and(|plays| {
             plays.iter().all(|play| fits(cards, pod, play)) && host_memory_suffices(cards, pod, &plays)
         })
+}
+
+/// Whether a pod that wants one card is given something of another.
+fn is_apart(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> bool {
+    let given: BTreeSet<usize> = chosen.iter().skip(pod.allocated.len()).flatten().copied().collect();
+    let holders = pod.allocated.iter().zip(pod.containers).filter(|(_, container)| container.request.is_some());
+    let held = holders.flat_map(|(held, _)| held).copied().filter(|card| *card < cards.len());
+    pod.preferences.same_card
+        && !given.is_empty()
+        && given.iter().copied().chain(held).collect::<BTreeSet<_>>().len() > 1
 }
 
 /// Whether the node has as much host memory as the pod may come to need, card by card, or needs already.

@@ -180,12 +180,16 @@ fn preferences() -> impl Strategy<Value = Preferences> {
     let tier = prop::option::weighted(0.3, select(vec![Tier::Shim, Tier::Mig, Tier::Mig]));
     let names = |card: usize| ["GPU", "MIG"].map(|kind| format!("{kind}-{card}").parse().expect("a card's name"));
     let avoid = subsequence((0..5).collect::<Vec<_>>(), 0..2);
-    (numa, tier, avoid, any::<bool>()).prop_map(move |(numa, tier, avoid, oversubscribe)| Preferences {
-        numa,
-        tier,
-        oversubscribe,
-        avoid_cards: avoid.into_iter().flat_map(names).collect(),
-        ..Preferences::default()
+    let same_card = prop::bool::weighted(0.2);
+    (numa, tier, avoid, any::<bool>(), same_card).prop_map(move |(numa, tier, avoid, oversubscribe, same_card)| {
+        Preferences {
+            numa,
+            tier,
+            oversubscribe,
+            same_card,
+            avoid_cards: avoid.into_iter().flat_map(names).collect(),
+            ..Preferences::default()
+        }
     })
 }
 
