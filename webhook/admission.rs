@@ -19,18 +19,21 @@ mod requests;
 mod review;
 mod rules;
 mod templates;
+mod translate;
 mod validate;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::ResourceNames;
 use divvy_api::request::Defaults;
+use divvy_dialects::Dialect;
 use divvy_index::Feasibility;
 use divvy_index::demand::Demand;
 
 use pod::Pod;
 use refusal::Refusal;
 use review::{Answer, Operation, Request};
+use serde::{Deserialize, Serialize};
 use templates::Workload;
 
 /// Configuration of admission.
@@ -46,6 +49,23 @@ pub struct Settings {
     pub tolerate_soft_taints: bool,
     /// Whether pods are made to prefer the hinted nodes: for clusters whose scheduler has no extender.
     pub prefer_hinted_nodes: bool,
+    /// Systems whose words are translated.
+    pub dialects: Vec<Dialect>,
+    /// Schedulers of such systems, and those that their translated pods are given to.
+    pub rewrite_schedulers: BTreeMap<String, String>,
+    /// What becomes of variables that say something else than the limits.
+    pub conflicting_variables: ConflictingVariables,
+}
+
+/// What becomes of a container's variables that select GPUs, or load code ahead of libdivvy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConflictingVariables {
+    /// Those that select GPUs are removed, those that load code are left, each with a warning.
+    #[default]
+    Override,
+    /// The pod is refused.
+    Refuse,
 }
 
 /// Namespaces whose pods may use `compute: burst`, `priority: high` and `oversubscribe: true`: each takes from the other pods of
@@ -139,7 +159,7 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &Fits<
 }
 
 fn hidden(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
-    let Some(pod) = any_pod(request)?.filter(|pod| !pod.is_ours(&settings.names)) else { return Ok(Answer::default()) };
+    let Some(pod) = any_pod(request)?.filter(|pod| !pod.is_ours(settings)) else { return Ok(Answer::default()) };
     match (request.operation, request.sub_resource()) {
         (Operation::Create, "") => mutate::hide(pod, settings),
         (Operation::Update, "ephemeralcontainers") => mutate::debug(old_pod(request)?, pod, settings),
@@ -161,7 +181,7 @@ fn validated(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<
     match (request.operation, request.sub_resource()) {
         (Operation::Create, "") => validate::created(pod, request.namespace(), settings)?,
         (Operation::Update, "") => validate::updated(old_pod(request)?, pod, request.namespace(), settings)?,
-        (Operation::Update, "ephemeralcontainers") => drop(examine::debugged(old_pod(request)?, pod, settings)?),
+        (Operation::Update, "ephemeralcontainers") => validate::debugged(old_pod(request)?, pod, settings)?,
         _ => {}
     }
     Ok(Answer::default())
@@ -180,7 +200,7 @@ fn old_pod(request: &Request<Pod>) -> Result<&Pod, Vec<Refusal>> {
 
 /// The pod that is created or changed, if we have anything to do with it.
 fn our_pod<'a>(request: &'a Request<Pod>, settings: &Settings) -> Result<Option<&'a Pod>, Vec<Refusal>> {
-    Ok(any_pod(request)?.filter(|pod| pod.is_ours(&settings.names)))
+    Ok(any_pod(request)?.filter(|pod| pod.is_ours(settings)))
 }
 
 /// The pod that is created or changed, unless it is the image of a static one, which nobody can change.

@@ -9,12 +9,15 @@ use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
 use divvy_api::config::{ClusterConfig, ClusterConfigError, Version};
 use divvy_api::names::ResourceName;
+use divvy_dialects::Dialect;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, LoopbackAddress,
     ObjectName, Period, Switch, Within,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::admission::ConflictingVariables;
 
 divvy_runtime::keys! {
     required {
@@ -57,6 +60,12 @@ divvy_runtime::keys! {
     extender: Switch = Switch::Off,
     /// Whether nodes with free GPUs get taints of effect PreferNoSchedule, which pods that request GPUs tolerate: on or off; other pods then leave the CPU beside free GPUs to pods that need it. When off, the taints are removed
     soft_taints: Switch = Switch::On,
+    /// Other systems whose words are translated in new pods, such as hami or gpushare; a map of name and settings in the file
+    dialects: List<Dialect> = List(Vec::new()),
+    /// Schedulers of such systems and those that get their translated pods instead, such as hami-scheduler=default-scheduler
+    rewrite_schedulers: List<SchedulerRewrite> = List(Vec::new()),
+    /// What becomes of variables that select GPUs, or load code ahead of libdivvy: override or refuse; with override the limits decide which GPUs a container sees, and its author is warned
+    conflicting_variables: ConflictingVariables = ConflictingVariables::default(),
     /// Namespaces whose pods may use the annotations compute: burst, priority: high and oversubscribe: true; "*" for all
     favoured_namespaces: List<Namespace> = List(Vec::new()),
 
@@ -99,6 +108,16 @@ pub enum Namespace {
     Named(ObjectName),
 }
 
+/// An entry of `rewriteSchedulers`: `from=to`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SchedulerRewrite {
+    /// `spec.schedulerName` as written.
+    pub from: String,
+    /// What it becomes.
+    pub to: String,
+}
+
 /// The Service for reviews, and the name of both webhook configurations.
 pub const SERVICE: &str = "divvy-webhook";
 /// The Secret of the certificates that the webhook issues itself: its own and the scheduler's.
@@ -132,8 +151,9 @@ impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
-        config.scheduling()?;
+        let names = config.scheduling()?.names;
         config.check_certificate().map_err(ConfigError::Disagreement)?;
+        divvy_dialects::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
 }
@@ -154,6 +174,29 @@ impl From<Namespace> for String {
             Namespace::Any => "*".to_owned(),
             Namespace::Named(name) => name.to_string(),
         }
+    }
+}
+
+// === impl SchedulerRewrite ===
+
+impl TryFrom<String> for SchedulerRewrite {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (from, to) = text.split_once('=').unwrap_or_default();
+        let [from, to] = [from, to].map(str::trim);
+        if from.is_empty() || to.is_empty() {
+            return Err(format!(
+                "\"{text}\" is no pair of schedulers: expected such as hami-scheduler=default-scheduler"
+            ));
+        }
+        Ok(Self { from: from.to_owned(), to: to.to_owned() })
+    }
+}
+
+impl From<SchedulerRewrite> for String {
+    fn from(rewrite: SchedulerRewrite) -> Self {
+        format!("{}={}", rewrite.from, rewrite.to)
     }
 }
 

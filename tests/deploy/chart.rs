@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use divvy_api::ResourceNames;
+use divvy_dialects::Dialect;
 use serde_json::{Value, json};
 
 use crate::{objects, scheduler, webhooks};
@@ -92,6 +93,35 @@ fn the_chart_yields_the_objects_of_the_manifests() {
 }
 
 #[test]
+fn match_conditions_follow_the_dialects() {
+    let Some(helm) = helm() else { return };
+    for name in Dialect::NAMES {
+        let settings = if name == "time-slicing" {
+            json!({ "name": name, "replicas": 4, "resource": "example.com/gpu.shared" })
+        } else {
+            json!(name)
+        };
+        let dialects = json!([settings]);
+        let values = json!({ "webhook": { "dialects": dialects }, "cluster": { "resourceCount": "example.com/gpu" } });
+        let webhooks = webhooks::webhooks(&render(&helm, "divvy-system", &values));
+        let names = ResourceNames { count: "example.com/gpu".parse().unwrap(), ..ResourceNames::default() };
+        webhooks::assert_conditions(&webhooks, &names, &serde_json::from_value::<Vec<_>>(dialects).unwrap());
+    }
+    let several =
+        json!(["hami", "kai", { "name": "gpushare", "unit": "Mi" }, { "name": "time-slicing", "replicas": 2 }]);
+    let objects = render(&helm, "divvy-system", &json!({ "webhook": { "dialects": several } }));
+    let dialects: Vec<Dialect> = serde_json::from_value(several).unwrap();
+    webhooks::assert_conditions(&webhooks::webhooks(&objects), &ResourceNames::default(), &dialects);
+    let config = objects::find(&objects, "ConfigMap divvy-system/divvy-webhook")["data"]["divvy-webhook.yaml"].as_str();
+    let written = &objects::parse(config.unwrap())[0]["dialects"];
+    assert_eq!(serde_json::from_value::<Vec<Dialect>>(written.clone()).unwrap(), dialects);
+    for wrong in [json!(["slurm"]), json!([{ "unit": "Gi" }]), json!([{ "name": "hami", "countAlon": "whole" }])] {
+        let refused = try_render(&helm, "divvy-system", &json!({ "webhook": { "dialects": wrong } }));
+        assert!(refused.is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn names_are_the_same_everywhere() {
     let Some(helm) = helm() else { return };
     let values = json!({
@@ -111,7 +141,7 @@ fn names_are_the_same_everywhere() {
         cores: name("example.com/cores"),
         ..ResourceNames::default()
     };
-    webhooks::assert_conditions(&webhooks::webhooks(&objects), &names);
+    webhooks::assert_conditions(&webhooks::webhooks(&objects), &names, &[]);
     for object in &objects {
         assert!(!object.to_string().contains("divvy-system"), "{}", objects::called(object));
         assert_eq!(object["metadata"]["labels"]["team"], "ml", "{}", objects::called(object));

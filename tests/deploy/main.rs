@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
 mod chart;
-mod conditions;
 mod configuration;
 mod examples;
 mod gpu_operator;

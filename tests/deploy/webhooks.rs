@@ -1,9 +1,9 @@
 //! The two webhook configurations: whom they call, and for what.
 
 use divvy_api::ResourceNames;
+use divvy_dialects::{Dialect, MatchCondition, for_changes, for_others, for_pods, for_templates};
 use serde_json::{Value, json};
 
-use crate::conditions::{MatchCondition, for_changes, for_others, for_pods, for_templates};
 use crate::objects;
 
 /// Every webhook of these objects.
@@ -11,18 +11,18 @@ pub(crate) fn webhooks(objects: &[Value]) -> Vec<Value> {
     objects.iter().filter_map(|object| object["webhooks"].as_array()).flatten().cloned().collect()
 }
 
-/// Checks that the match conditions of all webhooks are those of [`conditions`](crate::conditions).
-pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames) {
+/// Checks that the match conditions of all webhooks are those that these names and dialects need.
+pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames, dialects: &[Dialect]) {
     let written = |conditions: Vec<MatchCondition>| {
         let entry = |condition: MatchCondition| json!({ "name": condition.name, "expression": condition.expression });
         Value::Array(conditions.into_iter().map(entry).collect())
     };
     for webhook in webhooks {
         let wanted = match webhook["name"].as_str().unwrap() {
-            "mutate.divvy.dev" => for_pods(names),
-            "hide.divvy.dev" => for_others(names),
-            "validate.divvy.dev" => for_changes(names),
-            "templates.divvy.dev" => for_templates(names),
+            "mutate.divvy.dev" => for_pods(names, dialects),
+            "hide.divvy.dev" => for_others(names, dialects),
+            "validate.divvy.dev" => for_changes(names, dialects),
+            "templates.divvy.dev" => for_templates(names, dialects),
             name => panic!("{name} isn't known here"),
         };
         assert_eq!(webhook["matchConditions"], written(wanted), "{}", webhook["name"]);
@@ -36,7 +36,7 @@ fn pods_without_gpus_are_not_sent_to_the_webhook() {
     assert_eq!(names, ["mutate.divvy.dev", "hide.divvy.dev", "validate.divvy.dev", "templates.divvy.dev"]);
     // Pods without a request are, where their namespace asks for it.
     assert_eq!(webhooks[1]["namespaceSelector"]["matchLabels"], json!({ "divvy.dev/hide-gpus": "true" }));
-    assert_conditions(&webhooks, &ResourceNames::default());
+    assert_conditions(&webhooks, &ResourceNames::default(), &[]);
 }
 
 #[test]

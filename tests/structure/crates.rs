@@ -26,16 +26,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "divvy-runtime",
         ],
     ),
+    ("divvy-dialects", &["divvy-api"]),
     ("divvy-index", &["divvy-api", "divvy-placement"]),
     ("divvy-simulate", &["divvy-api", "divvy-index", "divvy-placement"]),
-    ("divvy-kubectl", &["divvy-api", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-simulate"]),
-    ("divvy-webhook", &["divvy-api", "divvy-index", "divvy-placement", "divvy-runtime"]),
+    (
+        "divvy-kubectl",
+        &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-simulate"],
+    ),
+    ("divvy-webhook", &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime"]),
 ];
 
 /// What crates must not depend on, because they decide and leave talking to others.
 const BANNED: &[(&str, &[&str])] = &[
     ("divvy-api", &["axum", "hyper", "nvml-wrapper", "tokio", "tonic"]),
     ("divvy-placement", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
+    ("divvy-dialects", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
     ("divvy-index", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
     ("divvy-node-core", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
 ];

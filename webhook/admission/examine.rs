@@ -30,8 +30,9 @@ pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     let places = pod.containers().zip(&requests.0);
     let accesses: Vec<_> =
         places.map(|(place, container)| GpuAccess::of(&place, container.request, settings)).collect();
-    refusals.extend(rules::containers(pod, &accesses));
+    refusals.extend(rules::containers(pod, &accesses, settings));
     refusals.extend(rules::oversubscription(&preferences, &requests.0, &settings.names));
+    refusals.extend(rules::same_card(&preferences, &requests.0));
     if !refusals.is_empty() {
         return Err(refusals);
     }
@@ -51,7 +52,7 @@ pub(super) fn debugged<'p>(
     let refusals: Vec<_> = added
         .iter()
         .flat_map(|(place, access)| {
-            requests::no_request(place, &settings.names).into_iter().chain(rules::container(place, *access))
+            requests::no_request(place, &settings.names).into_iter().chain(rules::container(place, *access, settings))
         })
         .collect();
     if refusals.is_empty() { Ok(added) } else { Err(refusals) }

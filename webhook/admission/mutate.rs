@@ -14,15 +14,20 @@ use super::refusal::Refusal;
 use super::requests::Requests;
 use super::review::Answer;
 use super::rules::{self, GpuAccess, NO_CARD};
+use super::translate::{Translated, translate};
 use super::{Fits, Settings};
 use divvy_index::demand::Demand;
 
 /// Answers the review of a new pod.
 pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
+    let Translated { pod, mut patch, warnings: of_dialect } = translate(pod, namespace, settings)?;
+    let pod = &*pod;
     let Examined { requests, accesses, preferences, mut warnings } = examine(pod, namespace, settings)?;
-    let mut patch = Patch::default();
+    warnings.splice(0..0, of_dialect);
     requests.write(pod, &settings.names, &mut patch);
-    hide_cards(pod.containers().zip(accesses), &mut patch);
+    let Overridden { warnings: of_variables, .. } =
+        override_variables(pod.containers().zip(accesses).collect(), &mut patch);
+    warnings.extend(of_variables);
     if settings.tolerate_soft_taints && !requests.is_empty() {
         tolerate(pod, &mut patch);
     }
@@ -54,26 +59,27 @@ fn tolerate(pod: &Pod, patch: &mut Patch) {
 /// Answers the review of a new pod without a request, which is to see no GPU.
 pub(super) fn hide(pod: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
     let accesses: Vec<_> = pod.containers().map(|place| GpuAccess::of(&place, None, settings)).collect();
-    let refusals = rules::containers(pod, &accesses);
+    let refusals = rules::containers(pod, &accesses, settings);
     if !refusals.is_empty() {
         return Err(refusals);
     }
     let mut patch = Patch::default();
-    hide_cards(pod.containers().zip(accesses), &mut patch);
-    Ok(Answer { patch, ..Answer::default() })
+    let Overridden { warnings, .. } = override_variables(pod.containers().zip(accesses).collect(), &mut patch);
+    Ok(Answer { patch, warnings, ..Answer::default() })
 }
 
 /// Answers the review of ephemeral containers that are added to a pod.
 pub(super) fn debug(old: &Pod, new: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
     let mut patch = Patch::default();
-    let hidden = hide_cards(examine::debugged(old, new, settings)?, &mut patch);
+    let Overridden { hidden, mut warnings } = override_variables(examine::debugged(old, new, settings)?, &mut patch);
     let warning = |field| {
         format!(
             "{field}: sees no GPU, because an ephemeral container can't request one: kubectl exec runs a command in a \
              container that has"
         )
     };
-    Ok(Answer { patch, warnings: hidden.into_iter().map(warning).collect(), ..Answer::default() })
+    warnings.extend(hidden.into_iter().map(warning));
+    Ok(Answer { patch, warnings, ..Answer::default() })
 }
 
 /// Demand of a pod that is about to be created: it has no UID yet, by which the policy `random` draws, and its priority and
@@ -90,9 +96,12 @@ fn demand(pod: &Pod, namespace: &str, requests: Requests, preferences: Preferenc
     }
 }
 
-/// What is still to be changed of a pod's requests.
+/// What is still to be changed of a pod's requests and variables.
 pub(super) fn unsettled(pod: &Pod, examined: &Examined, settings: &Settings) -> Patch {
     let mut patch = Patch::default();
+    for (place, access) in pod.containers().zip(&examined.accesses) {
+        remove_selections(&place, *access, &mut patch);
+    }
     examined.requests.write(pod, &settings.names, &mut patch);
     let mut annotations = Changes::new();
     annotate(pod, examined.requests.request().as_ref(), &mut annotations);
@@ -109,16 +118,41 @@ fn annotate<D: Document + PartialEq>(pod: &Pod, document: Option<&D>, changes: &
     }
 }
 
-/// CUDA's images ask for all cards; a variable of the pod outdoes that, as it does one from `envFrom`. Returns the
-/// containers that were changed.
-fn hide_cards<'p>(containers: impl IntoIterator<Item = (Place<'p>, GpuAccess)>, patch: &mut Patch) -> Vec<String> {
-    let is_open = |(place, access): &(Place<'p>, GpuAccess)| {
-        *access == GpuAccess::Without && place.variables(VISIBLE_DEVICES).next().is_none()
-    };
-    let hide = |(place, _): (Place<'p>, _)| {
-        let variable = json!({ "name": VISIBLE_DEVICES, "value": NO_CARD });
-        patch.append(&format!("{}/env", place.pointer()), place.container.env.is_some(), vec![variable]);
-        place.field()
-    };
-    containers.into_iter().filter(is_open).map(hide).collect()
+/// What became of the variables of containers.
+#[derive(Default)]
+struct Overridden {
+    /// Containers that were shown GPUs by nothing but their image, and see none now.
+    hidden: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// Lets the limits alone say which GPUs a container sees. CUDA's images ask for all; a variable of the pod outdoes that, as it
+/// does one from `envFrom`.
+fn override_variables(containers: Vec<(Place<'_>, GpuAccess)>, patch: &mut Patch) -> Overridden {
+    let mut overridden = Overridden::default();
+    for (place, access) in containers {
+        let removed = remove_selections(&place, access, patch);
+        let sees = if access == GpuAccess::Without {
+            "no GPU, as its limits request none"
+        } else {
+            "those that its limits request"
+        };
+        overridden.warnings.extend(removed.iter().map(|position| {
+            let field = place.variable_field(*position);
+            format!("{field}: {VISIBLE_DEVICES} is removed: the container sees {sees}")
+        }));
+        if access == GpuAccess::Without && place.variables(VISIBLE_DEVICES).count() == removed.len() {
+            let variable = json!({ "name": VISIBLE_DEVICES, "value": NO_CARD });
+            patch.append(&format!("{}/env", place.pointer()), place.container.env.is_some(), vec![variable]);
+            overridden.hidden.push(place.field());
+        }
+    }
+    overridden
+}
+
+/// Removes variables that select GPUs; returns their positions.
+fn remove_selections(place: &Place<'_>, access: GpuAccess, patch: &mut Patch) -> Vec<usize> {
+    let positions: Vec<usize> = rules::selecting(place, access).map(|(position, _)| position).collect();
+    patch.remove(&format!("{}/env", place.pointer()), positions.clone());
+    positions
 }

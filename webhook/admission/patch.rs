@@ -57,9 +57,26 @@ impl Patch {
         }
     }
 
+    /// Removes the items at these positions of the list at `path`.
+    pub(super) fn remove(&mut self, path: &str, mut positions: Vec<usize>) {
+        // Those behind an item move up when it goes.
+        positions.sort_unstable_by(|a, b| b.cmp(a));
+        self.0.extend(positions.into_iter().map(|position| Operation::Remove { path: format!("{path}/{position}") }));
+    }
+
     /// Sets the value at `path`; what holds it must be there.
     pub(super) fn add(&mut self, path: &str, value: Value) {
         self.0.push(Operation::Add { path: path.to_owned(), value });
+    }
+}
+
+/// Changes members of a map of texts as [`Patch::change`] does those of the object.
+pub(super) fn apply<T>(changes: &Changes, members: &mut BTreeMap<String, T>, value: impl Fn(&str) -> T) {
+    for (member, change) in changes {
+        match change.as_ref().and_then(Value::as_str) {
+            Some(text) => drop(members.insert(member.clone(), value(text))),
+            None => drop(members.remove(member)),
+        }
     }
 }
 

@@ -4,34 +4,39 @@ mod container;
 
 use std::collections::BTreeMap;
 
+use divvy_api::ContainerKind;
+use divvy_api::annotation::RequestAnnotation;
 use divvy_api::names::PREFIX;
-use divvy_api::{ContainerKind, ResourceNames};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::Settings;
+use super::patch::{self, Changes};
 use container::Container;
 pub(super) use container::{Amounts, EnvVar, Place, Quantity};
 
 /// A pod as it lies in the review.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object")]
 pub(super) struct Pod {
     metadata: Option<Metadata>,
     spec: Option<Spec>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct Metadata {
     name: Option<String>,
     generate_name: Option<String>,
     annotations: Option<BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct Spec {
     node_name: Option<String>,
+    scheduler_name: Option<String>,
     init_containers: Option<Vec<Container>>,
     containers: Option<Vec<Container>>,
     ephemeral_containers: Option<Vec<Container>>,
@@ -41,7 +46,7 @@ struct Spec {
 }
 
 /// `key` or `effect` empty: all; `operator` empty: `Equal`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object")]
 pub(super) struct Toleration {
     key: Option<String>,
@@ -50,25 +55,25 @@ pub(super) struct Toleration {
     effect: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct Volume {
     host_path: Option<HostPath>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct HostPath {
     path: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 pub(super) struct Affinity {
     pub(super) node_affinity: Option<NodeAffinity>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object")]
 pub(super) struct NodeAffinity {
     #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
@@ -164,10 +169,47 @@ impl Pod {
         })
     }
 
+    pub(super) fn scheduler(&self) -> Option<&str> {
+        self.spec.as_ref()?.scheduler_name.as_deref()
+    }
+
     /// Whether Divvy has anything to do with it. The match conditions say the same in CEL, except that they let any
     /// resource through that begins like a MIG profile's.
-    pub(super) fn is_ours(&self, names: &ResourceNames) -> bool {
+    pub(super) fn is_ours(&self, settings: &Settings) -> bool {
+        let Settings { names, dialects, .. } = settings;
+        let theirs: Vec<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
+        let is_read = |name: &str| names.is_ours(name) || theirs.iter().any(|theirs| theirs == name);
         let mut all = self.containers().chain(self.ephemeral_containers());
-        all.any(|place| place.resources().any(|name| names.is_ours(name))) || self.our_annotations().next().is_some()
+        let mut keys = dialects.iter().flat_map(divvy_dialects::Dialect::requesting_annotations);
+        all.any(|place| place.resources().any(is_read))
+            || self.our_annotations().next().is_some()
+            || keys.any(|key| self.annotation(key).is_some())
+    }
+
+    /// What dialects read of it. Containers that the annotation names come with amounts that we have written.
+    pub(super) fn as_written(&self, request: Option<&RequestAnnotation>) -> divvy_dialects::Pod {
+        let metadata = self.metadata.as_ref();
+        let is_totalled = |name: &str| request.is_some_and(|request| request.containers.contains_key(name));
+        divvy_dialects::Pod {
+            annotations: self.annotations().cloned().unwrap_or_default(),
+            labels: metadata.and_then(|metadata| metadata.labels.clone()).unwrap_or_default(),
+            containers: self.containers().map(|place| place.as_written(is_totalled(place.name()))).collect(),
+        }
+    }
+
+    /// Changes its annotations.
+    pub(super) fn annotate(&mut self, changes: &Changes) {
+        if let Some(metadata) = &mut self.metadata {
+            let annotations = metadata.annotations.get_or_insert_default();
+            patch::apply(changes, annotations, str::to_owned);
+        }
+    }
+
+    /// Changes limits and requests of a container, by its position in [`containers`](Self::containers).
+    pub(super) fn change_amounts(&mut self, container: usize, limits: &Changes, requests: &Changes) {
+        let lists = self.spec.iter_mut().flat_map(|spec| [&mut spec.init_containers, &mut spec.containers]);
+        if let Some(container) = lists.flatten().flatten().nth(container) {
+            container.change_amounts(limits, requests);
+        }
     }
 }

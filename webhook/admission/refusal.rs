@@ -16,6 +16,8 @@ pub(super) enum Refusal {
     GpuRequest(#[from] RequestError),
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
+    #[error(transparent)]
+    Dialect(#[from] divvy_dialects::Refusal),
     #[error("{field}: {value} without a limit: set the limit, and the request follows it")]
     RequestAlone { field: String, value: String },
     #[error("{field}: {value} is not the limit, which is {limit}: leave the request out, and it follows the limit")]
@@ -51,6 +53,10 @@ pub(super) enum Refusal {
          whole: set {memory} or {percentage}, and {cores} below 100, or remove the annotation"
     )]
     NothingToOversubscribe { key: &'static str, memory: ResourceName, percentage: ResourceName, cores: ResourceName },
+    #[error(
+        "annotation {key}: container \"{container}\" requests {cards} GPUs: every container can request one, or remove the annotation"
+    )]
+    SeveralGpus { key: &'static str, container: String, cards: u32 },
     #[error("annotation {key}: the pod has its node and GPUs: delete the pod, and create it with the new value")]
     Fixed { key: &'static str },
     #[error(
@@ -73,11 +79,13 @@ impl Refusal {
             Self::Malformed { .. } => (400, "BadRequest"),
             Self::GpuRequest(_)
             | Self::Annotation(_)
+            | Self::Dialect(_)
             | Self::RequestAlone { .. }
             | Self::RequestDiffers { .. }
             | Self::Ephemeral { .. }
             | Self::SameName { .. }
             | Self::NothingToOversubscribe { .. }
+            | Self::SeveralGpus { .. }
             | Self::Fixed { .. }
             | Self::Mutated { .. } => (422, "Invalid"),
             Self::NamesCards { .. }

@@ -6,13 +6,13 @@
 
 use divvy_api::annotation::{Compute, Preferences, Priority};
 use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
-use divvy_api::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY};
+use divvy_api::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY, SAME_CARD};
 use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerRequest, GpuRequest, ResourceNames};
 
-use super::Settings;
 use super::pod::{EnvVar, Place, Pod, Quantity};
 use super::refusal::Refusal;
+use super::{ConflictingVariables, Settings};
 
 /// Values of [`VISIBLE_DEVICES`] that name no card.
 pub(super) const NO_CARD: &str = "void";
@@ -56,23 +56,39 @@ impl GpuAccess {
 }
 
 /// Refusals of all containers' variables and mounts.
-pub(super) fn containers(pod: &Pod, accesses: &[GpuAccess]) -> Vec<Refusal> {
-    pod.containers().zip(accesses).flat_map(|(place, access)| container(&place, *access)).collect()
+pub(super) fn containers(pod: &Pod, accesses: &[GpuAccess], settings: &Settings) -> Vec<Refusal> {
+    pod.containers().zip(accesses).flat_map(|(place, access)| container(&place, *access, settings)).collect()
+}
+
+/// Variables of a container that select GPUs, by position: the runtime obeys them, whatever the limits are.
+pub(super) fn selecting<'p>(place: &Place<'p>, access: GpuAccess) -> impl Iterator<Item = (usize, &'p EnvVar)> {
+    place.variables(VISIBLE_DEVICES).filter(move |(_, variable)| match access {
+        GpuAccess::Exempt => false,
+        GpuAccess::Without => !variable.text().is_some_and(|text| NO_CARDS.contains(&text)),
+        GpuAccess::Requests(_) => true,
+    })
+}
+
+/// Variables of a container whose libraries come before libdivvy, by position.
+fn preloading(place: &Place<'_>, access: GpuAccess) -> impl Iterator<Item = (usize, &'static str)> {
+    let names = PRELOADS.into_iter().filter(move |_| access.is_part());
+    names.flat_map(|name| place.variables(name).map(move |(position, _)| (position, name)))
 }
 
 /// Refusals of one container's variables and mounts.
-pub(super) fn container(place: &Place<'_>, access: GpuAccess) -> Vec<Refusal> {
+pub(super) fn container(place: &Place<'_>, access: GpuAccess, settings: &Settings) -> Vec<Refusal> {
     if access == GpuAccess::Exempt {
         return Vec::new();
     }
-    let named = place.variables(VISIBLE_DEVICES).filter(|(_, variable)| {
-        !(access == GpuAccess::Without && variable.text().is_some_and(|text| NO_CARDS.contains(&text)))
+    let is_refused = settings.conflicting_variables == ConflictingVariables::Refuse;
+    let named = selecting(place, access).filter(|_| is_refused);
+    let named = named.map(|(position, variable)| Refusal::NamesCards {
+        field: place.variable_field(position),
+        value: shown(variable),
     });
-    let named = named.map(|(field, variable)| Refusal::NamesCards { field, value: shown(variable) });
-    let preloads = PRELOADS.into_iter().filter(|_| access.is_part()).flat_map(|name| {
-        let refused = move |(field, _)| Refusal::Preloads { field, name: name.to_owned() };
-        place.variables(name).map(refused)
-    });
+    let preloads = preloading(place, access).filter(|_| is_refused);
+    let preloads = preloads
+        .map(|(position, name)| Refusal::Preloads { field: place.variable_field(position), name: name.to_owned() });
     let taken = [LIMITS_MOUNT, REGION_MOUNT, DEVICES_AS_MOUNTS].into_iter();
     let preloaded = [PRELOAD_FILE, LIBRARY].into_iter().filter(|_| access.is_part());
     let taken: Vec<_> = taken.chain(preloaded).map(parts).collect();
@@ -145,6 +161,18 @@ pub(super) fn oversubscription(
     })
 }
 
+/// Refusals of containers that can't have all of their GPUs in common with the pod's others.
+pub(super) fn same_card(preferences: &Preferences, requests: &[ContainerRequest]) -> Vec<Refusal> {
+    let several = |container: &&ContainerRequest| container.request.is_some_and(|request| request.cards > 1);
+    let refused = requests.iter().filter(|_| preferences.same_card).filter(several);
+    let refusal = |container: &ContainerRequest| Refusal::SeveralGpus {
+        key: SAME_CARD,
+        container: container.name.clone(),
+        cards: container.request.map_or(0, |request| request.cards),
+    };
+    refused.map(refusal).collect()
+}
+
 /// Warnings about what is allowed and probably not meant.
 pub(super) fn warnings(pod: &Pod, accesses: &[GpuAccess]) -> Vec<String> {
     let requests = |access: &GpuAccess| matches!(access, GpuAccess::Requests(_));
@@ -161,6 +189,14 @@ pub(super) fn warnings(pod: &Pod, accesses: &[GpuAccess]) -> Vec<String> {
         let field = place.field();
         format!("{field}.securityContext.privileged: it can open every GPU of its node, whatever its limits")
     }));
+    let preloads = pod.containers().zip(accesses).flat_map(|(place, access)| {
+        let preloading: Vec<_> = preloading(&place, *access).collect();
+        preloading.into_iter().map(move |(position, name)| {
+            let field = place.variable_field(position);
+            format!("{field}: {name} loads code ahead of what keeps the container to its share: an allocator does no harm, other hooks of CUDA do")
+        })
+    });
+    warnings.extend(preloads);
     let devices = pod.host_paths().filter(|(_, path)| shows_devices(path));
     warnings
         .extend(devices.map(|(field, path)| format!("{field}: {path} exposes GPUs to containers beyond their limits")));

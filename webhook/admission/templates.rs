@@ -31,7 +31,7 @@ impl Workload {
 
     /// What is to be said about it.
     pub(super) fn advice(&self, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Vec<String> {
-        let Some(pod) = self.template().filter(|pod| pod.is_ours(&settings.names)) else { return Vec::new() };
+        let Some(pod) = self.template().filter(|pod| pod.is_ours(settings)) else { return Vec::new() };
         match mutate(pod, namespace, settings, fits) {
             Ok(answer) => answer.warnings.into_iter().map(|warning| format!("its pods: {warning}")).collect(),
             Err(refusals) => refusals.iter().map(|refusal| format!("its pods would be refused: {refusal}")).collect(),

@@ -1,11 +1,13 @@
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can stand in the arguments")]
 
+mod dialects;
 mod hints;
 mod mutating;
 mod properties;
 mod rules;
 mod selection;
 mod validating;
+mod variables;
 mod wire;
 
 use base64::Engine as _;
@@ -77,8 +79,17 @@ fn mutate_new(pod: &Value) -> Reply {
     mutate_with(&Settings::default(), pod)
 }
 
+/// Settings by which variables that say something else than the limits are refused.
+fn refusing() -> Settings {
+    Settings { conflicting_variables: ConflictingVariables::Refuse, ..Settings::default() }
+}
+
 fn hide_new(pod: &Value) -> Reply {
-    ask(Endpoint::Hide, &Settings::default(), &question("CREATE", "Pod", pod.clone(), Value::Null))
+    hide_with(&Settings::default(), pod)
+}
+
+fn hide_with(settings: &Settings, pod: &Value) -> Reply {
+    ask(Endpoint::Hide, settings, &question("CREATE", "Pod", pod.clone(), Value::Null))
 }
 
 fn validate_new(pod: &Value) -> Reply {

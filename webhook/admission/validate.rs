@@ -3,19 +3,34 @@
 use divvy_api::names::annotation::{INPUTS, OUTPUTS};
 
 use super::Settings;
-use super::examine::examine;
+use super::examine::{self, examine};
 use super::mutate::unsettled;
 use super::pod::Pod;
 use super::refusal::Refusal;
 use super::rules;
+use super::translate::{Translated, translate};
 
 /// A new pod must be as [`mutate`](super::mutate::mutate) leaves it.
 pub(super) fn created(pod: &Pod, namespace: &str, settings: &Settings) -> Result<(), Vec<Refusal>> {
+    let Translated { patch: untranslated, .. } = translate(pod, namespace, settings)?;
+    if let Some(pointer) = untranslated.first() {
+        return Err(vec![Refusal::Mutated { pointer: pointer.to_owned() }]);
+    }
     let examined = examine(pod, namespace, settings)?;
     match unsettled(pod, &examined, settings).first() {
         Some(pointer) => Err(vec![Refusal::Mutated { pointer: pointer.to_owned() }]),
         None => Ok(()),
     }
+}
+
+/// Ephemeral containers must be as [`debug`](super::mutate::debug) leaves them.
+pub(super) fn debugged(old: &Pod, new: &Pod, settings: &Settings) -> Result<(), Vec<Refusal>> {
+    let added = examine::debugged(old, new, settings)?;
+    let selected = added.iter().find_map(|(place, access)| {
+        let (position, _) = rules::selecting(place, *access).next()?;
+        Some(format!("{}/env/{position}", place.pointer()))
+    });
+    selected.map_or(Ok(()), |pointer| Err(vec![Refusal::Mutated { pointer }]))
 }
 
 /// Annotations of a pod that is there; the API server itself keeps limits, variables and mounts as they are. What hasn't

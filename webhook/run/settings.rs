@@ -29,12 +29,16 @@ pub(super) fn reading(config: &Config) -> SchedulingConfig {
 /// How pods are admitted.
 pub(super) fn admission(config: &Config) -> Settings {
     let SchedulingConfig { names, defaults, .. } = reading(config);
+    let rewrites = config.rewrite_schedulers.0.iter();
     Settings {
         names,
         defaults,
         favoured_namespaces: favoured(&config.favoured_namespaces.0),
         tolerate_soft_taints: config.soft_taints == Switch::On,
         prefer_hinted_nodes: config.extender == Switch::Off,
+        dialects: config.dialects.0.clone(),
+        rewrite_schedulers: rewrites.map(|rewrite| (rewrite.from.clone(), rewrite.to.clone())).collect(),
+        conflicting_variables: config.conflicting_variables,
     }
 }
 

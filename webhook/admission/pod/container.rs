@@ -7,7 +7,9 @@ use divvy_api::{ContainerKind, ContainerSpec, ResourceNames};
 use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
-#[derive(Debug, Deserialize)]
+use crate::admission::patch::{self, Changes};
+
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 pub(crate) struct Container {
     name: Option<String>,
@@ -18,7 +20,7 @@ pub(crate) struct Container {
     security_context: Option<SecurityContext>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(expecting = "an object")]
 struct Resources {
     limits: Option<Amounts>,
@@ -32,7 +34,7 @@ pub(crate) type Amounts = BTreeMap<String, Quantity>;
 #[derive(Clone, Debug)]
 pub(crate) struct Quantity(pub(crate) String);
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 pub(crate) struct EnvVar {
     name: Option<String>,
@@ -40,13 +42,13 @@ pub(crate) struct EnvVar {
     value_from: Option<IgnoredAny>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct VolumeMount {
     mount_path: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object")]
 struct SecurityContext {
     privileged: Option<bool>,
@@ -60,6 +62,20 @@ pub(crate) struct Place<'p> {
     /// `spec.containers` or one of the other two lists.
     pub(super) list: &'static str,
     pub(super) index: usize,
+}
+
+// === impl Container ===
+
+impl Container {
+    /// Changes limits and requests, which are made where there are none.
+    pub(super) fn change_amounts(&mut self, limits: &Changes, requests: &Changes) {
+        let resources = self.resources.get_or_insert_default();
+        for (list, changes) in [(&mut resources.limits, limits), (&mut resources.requests, requests)] {
+            if !changes.is_empty() {
+                patch::apply(changes, list.get_or_insert_default(), |text| Quantity(text.to_owned()));
+            }
+        }
+    }
 }
 
 // === impl Place ===
@@ -77,6 +93,11 @@ impl<'p> Place<'p> {
 
     pub(crate) fn name(&self) -> &'p str {
         self.container.name.as_deref().unwrap_or_default()
+    }
+
+    /// Whether there is anything that limits and requests could be written into.
+    pub(crate) fn has_resources(&self) -> bool {
+        self.container.resources.is_some()
     }
 
     pub(crate) fn limits(&self) -> Option<&'p Amounts> {
@@ -102,12 +123,15 @@ impl<'p> Place<'p> {
         self.container.security_context.as_ref().and_then(|context| context.privileged).unwrap_or(false)
     }
 
-    /// Variables of this name, with the fields that set them; a name may stand in the list more than once.
-    pub(crate) fn variables(&self, name: &str) -> impl Iterator<Item = (String, &'p EnvVar)> {
-        let field = self.field();
+    /// Variables of this name, with their positions; a name may stand in the list more than once.
+    pub(crate) fn variables(&self, name: &str) -> impl Iterator<Item = (usize, &'p EnvVar)> {
         let all = self.container.env.iter().flatten().enumerate();
-        let ours = all.filter(move |(_, variable)| variable.name.as_deref() == Some(name));
-        ours.map(move |(index, variable)| (format!("{field}.env[{index}]"), variable))
+        all.filter(move |(_, variable)| variable.name.as_deref() == Some(name))
+    }
+
+    /// `spec.containers[0].env[2]`
+    pub(crate) fn variable_field(&self, position: usize) -> String {
+        format!("{}.env[{position}]", self.field())
     }
 
     /// Where its volumes are mounted, with the fields that say so.
@@ -117,6 +141,25 @@ impl<'p> Place<'p> {
         all.filter_map(move |(index, mount)| {
             Some((format!("{field}.volumeMounts[{index}].mountPath"), mount.mount_path.as_deref()?))
         })
+    }
+
+    /// What dialects read of it.
+    pub(super) fn as_written(&self, is_totalled: bool) -> divvy_dialects::Container {
+        let texts = |amounts: Option<&Amounts>| {
+            let texts = amounts.into_iter().flatten().map(|(name, amount)| (name.clone(), amount.0.clone()));
+            texts.collect()
+        };
+        let variables = self.container.env.iter().flatten();
+        let variables = variables.filter_map(|variable| Some((variable.name.clone()?, variable.text()?.to_owned())));
+        divvy_dialects::Container {
+            field: self.field(),
+            name: self.name().to_owned(),
+            is_app: self.kind == ContainerKind::App,
+            is_totalled,
+            limits: texts(self.limits()),
+            requests: texts(self.requests()),
+            variables: variables.collect(),
+        }
     }
 
     /// What a request is read from.

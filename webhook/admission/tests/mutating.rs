@@ -170,7 +170,7 @@ fn pod_without_request_sees_no_gpu_where_it_is_reviewed() {
     let plain = pod(json!([{ "name": "main", "image": "nvidia/cuda" }, privileged]));
     insta::assert_snapshot!(hide_new(&plain).operations(), @r#"add /spec/containers/0/env [{"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}]"#);
     let asks = pod(json!([{ "name": "main", "env": [{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }] }]));
-    assert!(hide_new(&asks).refusal().contains("\"all\" selects GPUs"));
+    assert!(hide_with(&refusing(), &asks).refusal().contains("\"all\" selects GPUs"));
     let requests = pod(json!([container("main", json!({ "nvidia.com/gpu": "1" })), { "name": "mesh" }]));
     assert!(hide_new(&requests).patch.is_empty(), "that is for the other review");
 }
@@ -183,13 +183,17 @@ fn foreign_amount_of_zero_exempts_no_container() {
     assert_eq!(hide_new(&pod(json!([none, some]))).operations().trim_end(), hidden);
     let mut asks = none.clone();
     asks["env"] = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
-    assert!(hide_new(&pod(json!([asks]))).refusal().contains("\"all\" selects GPUs"));
+    assert!(hide_with(&refusing(), &pod(json!([asks]))).refusal().contains("\"all\" selects GPUs"));
     let beside = pod(json!([none, container("gpu", json!({ "nvidia.com/gpu": "1" }))]));
     assert_eq!(lines(&mutate_new(&beside).patch, "/env").trim_end(), hidden);
 }
 
 /// The reply to an ephemeral container that is added to this pod, which has an earlier one already.
 fn debug(endpoint: Endpoint, pod: &Value, debugger: Value) -> Reply {
+    debug_with(&Settings::default(), endpoint, pod, debugger)
+}
+
+fn debug_with(settings: &Settings, endpoint: Endpoint, pod: &Value, debugger: Value) -> Reply {
     let earlier = json!({ "name": "earlier" });
     let with = |containers: Value| {
         let mut pod = pod.clone();
@@ -199,7 +203,7 @@ fn debug(endpoint: Endpoint, pod: &Value, debugger: Value) -> Reply {
     let (old, new) = (with(json!([earlier])), with(json!([earlier, debugger])));
     let mut question = question("UPDATE", "Pod", new, old);
     question["request"]["subResource"] = "ephemeralcontainers".into();
-    ask(endpoint, &Settings::default(), &question)
+    ask(endpoint, settings, &question)
 }
 
 #[test]
@@ -214,8 +218,16 @@ fn ephemeral_container_sees_no_gpu() {
         assert_eq!(reply.operations().trim_end(), hidden);
         assert_eq!(reply.warnings, [warning]);
         let all = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
-        let refused = debug(endpoint, pod, json!({ "name": "debug", "env": all }));
+        let refused = debug_with(&refusing(), endpoint, pod, json!({ "name": "debug", "env": all }));
         assert!(refused.refusal().contains("spec.ephemeralContainers[1].env[0]: \"all\" selects GPUs"));
+        let overridden = debug(endpoint, pod, json!({ "name": "debug", "env": all }));
+        let removed = "remove /spec/ephemeralContainers/1/env/0";
+        let void = r#"add /spec/ephemeralContainers/1/env/- {"name":"NVIDIA_VISIBLE_DEVICES","value":"void"}"#;
+        assert_eq!(overridden.operations().lines().collect::<Vec<_>>(), [removed, void]);
+        assert!(
+            overridden.warnings[0]
+                .ends_with("NVIDIA_VISIBLE_DEVICES is removed: the container sees no GPU, as its limits request none")
+        );
         let privileged = debug(endpoint, pod, json!({ "name": "debug", "securityContext": { "privileged": true } }));
         assert!(privileged.operations().is_empty() && privileged.warnings.is_empty());
         let void = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "void" }]);

@@ -5,7 +5,7 @@ fn refusal(limits: Value, fields: Value) -> String {
     let mut main = container("main", limits);
     main.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
     let asks = container("asks", json!({ "nvidia.com/gpu": "1" }));
-    mutate_new(&pod(json!([main, asks]))).refusal().to_owned()
+    mutate_with(&refusing(), &pod(json!([main, asks]))).refusal().to_owned()
 }
 
 fn part() -> Value {

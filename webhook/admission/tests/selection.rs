@@ -3,7 +3,7 @@ use super::*;
 /// Which pods come here, as the match conditions in `deploy/` say it and `is_ours` repeats it.
 #[test]
 fn match_conditions_select_pods_by_resource_or_annotation() {
-    let comes = |pod: Value| serde_json::from_value::<Pod>(pod).expect("a pod").is_ours(&ResourceNames::default());
+    let comes = |pod: Value| serde_json::from_value::<Pod>(pod).expect("a pod").is_ours(&Settings::default());
     let with = |list: &str, resources: Value| json!({ "spec": { list: [{}, { "resources": resources }] } });
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for name in ["gpu", "gpumem", "gpumem-percentage", "gpucores", "mig-1g.10gb"] {

@@ -65,28 +65,33 @@ fn update_of_an_older_pod_is_not_held_to_new_rules() {
 #[test]
 fn ephemeral_containers_may_not_request_or_select_gpus() {
     let old = mutated(&claiming());
-    let debugged = |debugger: Value| {
+    let debugged = |settings: &Settings, debugger: Value| {
         let mut new = old.clone();
         new["spec"]["ephemeralContainers"] = json!([debugger]);
         let mut question = question("UPDATE", "Pod", new, old.clone());
         question["request"]["subResource"] = "ephemeralcontainers".into();
-        ask(Endpoint::Validate, &Settings::default(), &question)
+        ask(Endpoint::Validate, settings, &question)
     };
+    let plain = Settings::default();
     let chooses = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
-    assert!(debugged(json!({ "name": "debug" })).allowed);
-    assert!(debugged(json!({ "name": "debug", "env": chooses, "securityContext": { "privileged": true } })).allowed);
+    assert!(debugged(&plain, json!({ "name": "debug" })).allowed);
+    assert!(
+        debugged(&plain, json!({ "name": "debug", "env": chooses, "securityContext": { "privileged": true } })).allowed
+    );
     let mut before = old.clone();
     before["spec"]["ephemeralContainers"] = json!([{ "name": "earlier", "env": chooses }]);
     let mut question = question("UPDATE", "Pod", before.clone(), before);
     question["request"]["subResource"] = "ephemeralcontainers".into();
     assert!(ask(Endpoint::Validate, &Settings::default(), &question).allowed, "it has been there for long");
     let refusals = [
-        debugged(container("debug", json!({ "nvidia.com/gpu": "1" }))),
-        debugged(json!({ "name": "debug", "env": chooses })),
+        debugged(&plain, container("debug", json!({ "nvidia.com/gpu": "1" }))),
+        debugged(&refusing(), json!({ "name": "debug", "env": chooses })),
+        debugged(&plain, json!({ "name": "debug", "env": chooses })),
     ];
     let refusals: Vec<_> = refusals.iter().map(Reply::refusal).collect();
     insta::assert_snapshot!(refusals.join("\n"), @r#"
     422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request GPUs: request them in spec.containers
     403 Forbidden: spec.ephemeralContainers[0].env[0]: "all" selects GPUs, but a container sees those that its limits request: remove the variable; CUDA_VISIBLE_DEVICES can choose among them
+    422 Invalid: /spec/ephemeralContainers/0/env/0: Divvy's mutating webhook would change this: either it wasn't called, or another webhook came after it and it wasn't called again, which its reinvocationPolicy IfNeeded asks for
     "#);
 }

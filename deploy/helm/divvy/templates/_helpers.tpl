@@ -18,6 +18,70 @@ and print the objects: there is one description of each object, and both ways of
 {{- include "divvy.config" $keys }}
 {{- end }}
 
+{{/* Resources and annotations by which pods of other systems request GPUs, by the names of dialects. */}}
+{{- define "divvy.dialects" -}}
+hami: {resources: [{{ splitList "/" (.Values.cluster.resourceCount | default "nvidia.com/gpu") | first }}/priority]}
+nano-gpu: {resources: [nano-gpu.io/gpu-core, nano-gpu.io/gpu-memory, nano-gpu/gpu-percent]}
+elastic-gpu:
+  resources:
+    - elasticgpu.io/gpu-core
+    - elasticgpu.com/gpu-core
+    - elasticgpu.io/gpu-memory
+    - elasticgpu.com/gpu-memory
+    - tke.cloud.tencent.com/qgpu-core
+    - tke.cloud.tencent.com/qgpu-memory
+    - tke.cloud.tencent.com/qgpu-core-greedy
+gpushare: {resources: [aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage]}
+gpu-model: {}
+gpu-manager: {resources: [tencent.com/vcuda-core, tencent.com/vcuda-memory]}
+volcano:
+  resources:
+    - volcano.sh/vgpu-number
+    - volcano.sh/vgpu-memory
+    - volcano.sh/vgpu-memory-percentage
+    - volcano.sh/vgpu-cores
+    - volcano.sh/gpu-memory
+    - volcano.sh/gpu-number
+kai: {annotations: [gpu-fraction, gpu-memory]}
+koordinator:
+  resources:
+    - koordinator.sh/gpu
+    - koordinator.sh/gpu.shared
+    - koordinator.sh/gpu-core
+    - koordinator.sh/gpu-memory
+    - koordinator.sh/gpu-memory-ratio
+vgpu-manager: {resources: [nvidia.com/vgpu-number, nvidia.com/vgpu-memory, nvidia.com/vgpu-cores]}
+time-slicing: {resources: [nvidia.com/gpu.shared]}
+{{- end }}
+
+{{/* The match conditions in a text, for the dialects of the webhook's configuration. Call: list ROOT TEXT */}}
+{{- define "divvy.conditions" -}}
+{{- $root := first . }}
+{{- $count := $root.Values.cluster.resourceCount | default "nvidia.com/gpu" }}
+{{- $cores := $root.Values.cluster.resourceCores | default "nvidia.com/gpucores" | squote }}
+{{- $known := include "divvy.dialects" $root | fromYaml }}
+{{- $resources := list $cores }}
+{{- $annotations := list }}
+{{- range $dialect := $root.Values.webhook.dialects }}
+  {{- $settings := kindIs "string" $dialect | ternary (dict "name" $dialect) $dialect }}
+  {{- $words := get $known $settings.name }}
+  {{- range $name := kindIs "string" $settings.resource | ternary (list $settings.resource) ($words.resources | default list) }}
+    {{- if ne $name $count }}
+      {{- $resources = append $resources (squote $name) }}
+    {{- end }}
+  {{- end }}
+  {{- range $words.annotations }}
+    {{- $annotations = append $annotations (squote .) }}
+  {{- end }}
+{{- end }}
+{{- $text := last . | replace (printf "%s]" $cores) (join ", " $resources | printf "%s]") }}
+{{- with $annotations }}
+  {{- $ours := "key.startsWith('divvy.dev/')" }}
+  {{- $text = $text | replace (printf "%s) ||" $ours) (join ", " . | printf "%s || key in [%s]) ||" $ours) }}
+{{- end }}
+{{- $text }}
+{{- end }}
+
 {{/* The text of a file, with the names of this release. Call: list ROOT FILE */}}
 {{- define "divvy.text" -}}
 {{- $root := first . }}

@@ -71,9 +71,7 @@ async fn decided_by_label_and_request(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(stored(HIDES, json!({"nvidia.com/gpu.shared": "0"}), Value::Null).await? == void, "with a request of zero");
     ensure!(stored(HIDES, json!({"nvidia.com/gpu": "1"}), Value::Null).await?.is_null(), "with a request");
     ensure!(stored("default", json!({}), all.clone()).await? == all, "without the label");
-    let refused = stored(HIDES, json!({}), all).await.err().context("the variable was admitted")?.to_string();
-    println!("  {refused}");
-    ensure!(refused.contains("hide.divvy.dev") && refused.contains("spec.containers[0].env[0]"), "{refused}");
+    ensure!(stored(HIDES, json!({}), all).await? == void, "with a variable that selects all GPUs");
     Ok(())
 }
 

@@ -1,0 +1,154 @@
+//! Match conditions of both webhook configurations: CEL that the API server evaluates before it calls, so that a pod that
+//! requests no GPUs, in whatever words are translated, is never delayed by the webhook, not even while it is down.
+//!
+//! Every access to a field that may be absent is optional (`?`), because an error in a condition counts as a failed call.
+
+use divvy_api::ResourceNames;
+use divvy_api::names::PREFIX;
+
+use crate::Dialect;
+
+/// An entry of `webhooks[].matchConditions` (`admissionregistration.k8s.io/v1`). All of a webhook's must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchCondition {
+    /// Shown in the API server's errors and metrics.
+    pub name: &'static str,
+    /// CEL over `object`, `oldObject`, `request` and `authorizer`.
+    pub expression: String,
+}
+
+/// Conditions for new `pods` and `pods/ephemeralcontainers`: those that name a resource of Divvy's or of these dialects in any
+/// container, or carry one of Divvy's annotations, or one by which a dialect requests GPUs.
+pub fn for_pods(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+    vec![MatchCondition { name: "requests-gpus", expression: requests_gpus("object", names, dialects) }]
+}
+
+/// Conditions for the same in namespaces that hide GPUs: all other pods.
+pub fn for_others(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+    let expression = format!("!{}", requests_gpus("object", names, dialects));
+    vec![MatchCondition { name: "requests-no-gpus", expression }]
+}
+
+/// Conditions for new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at.
+/// Controllers take their finalizers off a pod, and open its scheduling gates, whether or not we are there.
+pub fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+    let changed = format!(
+        "oldObject == null || request.?subResource.orValue('') == 'ephemeralcontainers' ||\n\
+         [[object, oldObject], [oldObject, object]].exists(pair,\n\
+         \x20 pair[0].metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{PREFIX}') &&\n\
+         \x20   pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))"
+    );
+    let changed = MatchCondition { name: "annotations-changed", expression: changed };
+    for_pods(names, dialects).into_iter().chain([changed]).collect()
+}
+
+/// Conditions for workloads: those whose template is such a pod.
+pub fn for_templates(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+    // A CronJob's template stands in its job's spec.
+    let template = "object.spec.?jobTemplate.?spec.orValue(object.spec).template";
+    // What a controller is told nobody reads, and the author of its owner has been told: ReplicaSets of a Deployment,
+    // Jobs of a CronJob.
+    let by_people = "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))";
+    // Controllers also write annotations of the workload itself.
+    let changed = "oldObject == null || object.spec != oldObject.spec";
+    vec![
+        MatchCondition { name: "requests-gpus", expression: requests_gpus(template, names, dialects) },
+        MatchCondition { name: "written-by-people", expression: by_people.to_owned() },
+        MatchCondition { name: "spec-changed", expression: changed.to_owned() },
+    ]
+}
+
+/// Whether the pod, or the template of one, that `pod` denotes concerns us. A list of one with `exists` gives it a name.
+fn requests_gpus(pod: &str, names: &ResourceNames, dialects: &[Dialect]) -> String {
+    let ResourceNames { count, memory, memory_unit: _, memory_percentage, cores } = names;
+    let domain = count.domain();
+    let ours = [count, memory, memory_percentage, cores].map(ToString::to_string);
+    let theirs = dialects.iter().flat_map(|dialect| dialect.resources(names));
+    let resources = quoted(ours.into_iter().chain(theirs));
+    let keys = dialects.iter().flat_map(Dialect::requesting_annotations);
+    let keys = quoted(keys.map(ToString::to_string));
+    let by_annotation = if keys.is_empty() { String::new() } else { format!(" || key in [{keys}]") };
+    format!(
+        "[{pod}].exists(pod,\n\
+         \x20 pod.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{PREFIX}'){by_annotation}) ||\n\
+         \x20 (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])\n\
+         \x20   + pod.?spec.?ephemeralContainers.orValue([])).exists(container,\n\
+         \x20   [container.?resources.?limits.orValue({{}}), container.?resources.?requests.orValue({{}})].exists(amounts,\n\
+         \x20     amounts.exists(name, name.startsWith('{domain}/mig-') ||\n\
+         \x20       name in [{resources}]))))"
+    )
+}
+
+/// A list as CEL writes it. Names of resources and annotations have no quotation marks.
+fn quoted(items: impl Iterator<Item = String>) -> String {
+    items.map(|item| format!("'{item}'")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn match_conditions_as_written() {
+        let text = |conditions: Vec<MatchCondition>| {
+            let lines = conditions.iter().map(|condition| format!("# {}\n{}", condition.name, condition.expression));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        insta::assert_snapshot!(text(for_pods(&ResourceNames::default(), &[])), @r#"
+        # requests-gpus
+        [object].exists(pod,
+          pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
+          (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
+            + pod.?spec.?ephemeralContainers.orValue([])).exists(container,
+            [container.?resources.?limits.orValue({}), container.?resources.?requests.orValue({})].exists(amounts,
+              amounts.exists(name, name.startsWith('nvidia.com/mig-') ||
+                name in ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']))))
+        "#);
+        let [asks, changed] = &*for_changes(&ResourceNames::default(), &[]) else { panic!("two conditions") };
+        assert_eq!(*asks, for_pods(&ResourceNames::default(), &[])[0]);
+        insta::assert_snapshot!(text(vec![changed.clone()]), @"
+        # annotations-changed
+        oldObject == null || request.?subResource.orValue('') == 'ephemeralcontainers' ||
+        [[object, oldObject], [oldObject, object]].exists(pair,
+          pair[0].metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/') &&
+            pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))
+        ");
+        insta::assert_snapshot!(text(for_templates(&ResourceNames::default(), &[])), @r#"
+        # requests-gpus
+        [object.spec.?jobTemplate.?spec.orValue(object.spec).template].exists(pod,
+          pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
+          (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
+            + pod.?spec.?ephemeralContainers.orValue([])).exists(container,
+            [container.?resources.?limits.orValue({}), container.?resources.?requests.orValue({})].exists(amounts,
+              amounts.exists(name, name.startsWith('nvidia.com/mig-') ||
+                name in ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']))))
+        # written-by-people
+        !object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))
+        # spec-changed
+        oldObject == null || object.spec != oldObject.spec
+        "#);
+    }
+
+    #[test]
+    fn match_conditions_use_configured_resource_names() {
+        let names = ResourceNames { count: "example.com/card".parse().expect("a name"), ..ResourceNames::default() };
+        let expression = &for_pods(&names, &[])[0].expression;
+        assert!(
+            expression.contains("'example.com/mig-'")
+                && expression.contains("['example.com/card', 'nvidia.com/gpumem',")
+        );
+    }
+
+    #[test]
+    fn match_conditions_have_the_words_of_dialects() {
+        let dialects: Vec<Dialect> = serde_saphyr::from_str("[hami, kai, gpushare, gpu-model]").expect("names");
+        let expression = &for_pods(&ResourceNames::default(), &dialects)[0].expression;
+        assert!(
+            expression.contains("key.startsWith('divvy.dev/') || key in ['gpu-fraction', 'gpu-memory']) ||"),
+            "{expression}"
+        );
+        let names =
+            "'nvidia.com/gpucores', 'nvidia.com/priority', 'aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage']";
+        assert!(expression.contains(names), "{expression}");
+    }
+}

@@ -1,0 +1,214 @@
+//! A translation in the making.
+
+use std::collections::BTreeMap;
+
+use divvy_api::annotation::{DialectAnnotation, DialectOutput};
+use divvy_api::limits::normalise;
+use divvy_api::request::Defaults;
+use divvy_api::{ContainerKind, ContainerSpec, ResourceNames};
+
+use crate::pod::{Amounts, Container, Pod};
+use crate::reading::{Reading, shown};
+use crate::{Context, Part, Refusal, System, Translation};
+
+/// What has been translated of a pod so far.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) context: Context<'a>,
+    /// By container.
+    outcomes: Vec<Outcome>,
+    annotations: BTreeMap<String, Option<String>>,
+    outputs: Vec<DialectOutput>,
+    warnings: Vec<String>,
+}
+
+/// What has become of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Left as written.
+    Untouched,
+    /// Requests no GPU.
+    NoGpu,
+    /// Requests this.
+    Part(Part),
+}
+
+/// Longest value of an annotation that is read: those that have a meaning are far shorter.
+const LONGEST: usize = 4096;
+
+// === impl Draft ===
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(pod: &'a Pod, context: Context<'a>) -> Self {
+        Self {
+            pod,
+            context,
+            outcomes: vec![Outcome::Untouched; pod.containers.len()],
+            annotations: BTreeMap::new(),
+            outputs: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Translation of the whole pod from a system of this name; `None` if nothing of it changes.
+    pub(crate) fn translation(mut self, system: &dyn System, name: &str) -> Result<Option<Translation>, Refusal> {
+        let names = self.context.names;
+        let resources = system.resources(names);
+        for (at, container) in self.pod.containers.iter().enumerate().filter(|(_, container)| !container.is_totalled) {
+            let ours = container.limits.keys().chain(container.requests.keys()).find(|name| names.is_ours(name));
+            match (resources.iter().find(|name| container.names(name)), ours) {
+                (Some(theirs), Some(ours)) if !system.reads_our_names(names) => {
+                    return Err(Refusal::Twice { first: container.field_of(theirs), second: container.field_of(ours) });
+                }
+                // Instances of a MIG profile are requested by one name everywhere.
+                (_, Some(ours)) if names.profile(ours).is_some() => continue,
+                (None, Some(_)) if system.reads_our_names(names) => {}
+                (None, _) => continue,
+                (Some(_), _) => {}
+            }
+            let part = system.part(Reading(container), &mut self)?;
+            self.outcomes[at] = part.map_or(Outcome::NoGpu, Outcome::Part);
+        }
+        self.check_lengths(system)?;
+        system.pod(&mut self)?;
+        self.remove_outputs(system);
+        Ok(self.finish(name, resources))
+    }
+
+    /// What translated containers request.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
+        self.outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Part(part) => Some(*part),
+            Outcome::Untouched | Outcome::NoGpu => None,
+        })
+    }
+
+    /// Whether a container of the pod requests a GPU, in whatever words.
+    pub(crate) fn requests_gpus(&self) -> bool {
+        let is_totalled = self.pod.containers.iter().any(|container| container.is_totalled);
+        is_totalled || self.parts().next().is_some()
+    }
+
+    /// Changes what a container requests.
+    pub(crate) fn set_part(&mut self, container: usize, part: Part) {
+        self.outcomes[container] = Outcome::Part(part);
+    }
+
+    /// Tells the pod's author.
+    pub(crate) fn warn(&mut self, warning: impl Into<String>) {
+        self.warnings.push(warning.into());
+    }
+
+    /// Asks the node to tell the pod's programs what the other system would.
+    pub(crate) fn tell(&mut self, output: DialectOutput) {
+        self.outputs.push(output);
+    }
+
+    /// The value of an annotation of the other system, which is removed.
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<&'a str> {
+        let value = self.pod.annotations.get(key)?;
+        self.annotations.insert(key.to_owned(), None);
+        Some(value.trim())
+    }
+
+    /// Writes one of Divvy's annotations for what `source` says. If the author has written it too, it must say the same.
+    pub(crate) fn set(&mut self, key: &'static str, value: impl Into<String>, source: &str) -> Result<(), Refusal> {
+        let value = value.into();
+        if self.pod.annotations.get(key).is_some_and(|present| *present != value) {
+            return Err(Refusal::Twice { first: source.to_owned(), second: format!("annotation {key}") });
+        }
+        let before = self.annotations.insert(key.to_owned(), Some(value.clone()));
+        match before {
+            Some(Some(before)) if before != value => Err(Refusal::Value {
+                field: source.to_owned(),
+                value,
+                problem: format!("\"{before}\" is asked for too, and a pod can have one"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes one of Divvy's annotations, unless the author has written it or the other system's words have set it.
+    pub(crate) fn set_default(&mut self, key: &'static str, value: &str) {
+        if !self.pod.annotations.contains_key(key) && !self.annotations.contains_key(key) {
+            self.annotations.insert(key.to_owned(), Some(value.to_owned()));
+        }
+    }
+
+    /// Refusal of an annotation's value.
+    pub(crate) fn refuse(&self, key: &str, problem: impl Into<String>) -> Refusal {
+        let value = self.pod.annotations.get(key).map_or("", String::as_str);
+        Refusal::Value { field: format!("annotation {key}"), value: shown(value), problem: problem.into() }
+    }
+
+    fn check_lengths(&self, system: &dyn System) -> Result<(), Refusal> {
+        let long = system
+            .inputs()
+            .iter()
+            .find(|key| self.pod.annotations.get(**key).is_some_and(|value| value.len() > LONGEST));
+        long.map_or(Ok(()), |key| Err(self.refuse(key, format!("is longer than {LONGEST} bytes"))))
+    }
+
+    /// A pod that was copied from a running one has what the other system wrote on it, about GPUs that it won't get.
+    fn remove_outputs(&mut self, system: &dyn System) {
+        let written = |key: &&String| system.outputs().iter().any(|start| key.starts_with(start));
+        for key in self.pod.annotations.keys().filter(written) {
+            self.annotations.insert(key.clone(), None);
+        }
+    }
+
+    fn finish(self, name: &str, resources: Vec<String>) -> Option<Translation> {
+        let names = self.context.names;
+        let limits: Vec<Option<Amounts>> = self
+            .pod
+            .containers
+            .iter()
+            .zip(&self.outcomes)
+            .map(|(container, outcome)| {
+                let limits = match outcome {
+                    Outcome::Untouched => return None,
+                    Outcome::NoGpu => Amounts::new(),
+                    Outcome::Part(part) => part.limits(names),
+                };
+                (!is_written(container, &limits, &resources, names)).then_some(limits)
+            })
+            .collect();
+        let annotations: BTreeMap<String, Option<String>> = self
+            .annotations
+            .into_iter()
+            .filter(|(key, value)| self.pod.annotations.get(key) != value.as_ref())
+            .collect();
+        let is_unchanged = limits.iter().all(Option::is_none) && annotations.is_empty() && self.outputs.is_empty();
+        if is_unchanged && self.warnings.is_empty() {
+            return None;
+        }
+        let is_told = |name: &String| resources.contains(name) || names.is_ours(name);
+        let containers = self.pod.containers.iter().zip(&limits).filter(|(_, limits)| limits.is_some());
+        let containers = containers.map(|(container, _)| {
+            let told = container.limits.iter().filter(|(name, _)| is_told(name));
+            (container.name.clone(), told.map(|(name, amount)| (name.clone(), shown(amount))).collect())
+        });
+        let removed = annotations.iter().filter(|(_, value)| value.is_none());
+        let removed = removed.map(|(key, _)| (key.clone(), shown(&self.pod.annotations[key])));
+        let record = DialectAnnotation {
+            name: name.to_owned(),
+            containers: containers.collect(),
+            annotations: removed.collect(),
+            outputs: self.outputs,
+        };
+        Some(Translation { limits, resources, annotations, record, warnings: self.warnings })
+    }
+}
+
+/// Whether a container's limits say this already, in whatever spelling, and nothing else.
+fn is_written(container: &Container, limits: &Amounts, resources: &[String], names: &ResourceNames) -> bool {
+    let request = |limits: &Amounts| {
+        let ours = limits.iter().filter(|(name, _)| names.is_ours(name));
+        let limits = ours.map(|(name, amount)| (name.clone(), amount.clone())).collect();
+        let spec = ContainerSpec { name: String::new(), kind: ContainerKind::App, index: 0, limits };
+        normalise(names, Defaults::default(), &spec)
+    };
+    let is_foreign = resources.iter().any(|name| container.names(name));
+    !is_foreign && request(&container.limits).is_ok_and(|before| Ok(before) == request(limits))
+}

@@ -1,0 +1,325 @@
+//! HAMi, and 4paradigm's vGPU scheduler, which it comes from: on our own names, with other meanings of some values.
+
+use divvy_api::annotation::{Compute, DialectOutput};
+use divvy_api::config::DefaultMemory;
+use divvy_api::names::annotation::{
+    AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_POLICY, CARD_UUID, COMPUTE, NODE_POLICY, NUMA, PRIORITY,
+};
+use divvy_api::{MemoryAmount, ResourceNames};
+use serde::{Deserialize, Serialize};
+
+use crate::draft::Draft;
+use crate::reading::Reading;
+use crate::values::Part as Configured;
+use crate::volcano::{MODE as VOLCANO_MODE, set_mode};
+use crate::{Part, Refusal, Size, System};
+
+/// HAMi and 4paradigm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Hami {
+    /// What a count alone asks for: whole GPUs, or this part of each (`defaultMem` of its scheduler).
+    count_alone: Configured,
+    /// Memory of a request that names cores alone.
+    cores_alone: DefaultMemory,
+    /// What a pod does with idle compute if it doesn't say so (`GPU_CORE_UTILIZATION_POLICY`).
+    compute: Compute,
+    /// Whether programs find their limits in the variables that it sets, `CUDA_DEVICE_MEMORY_LIMIT_0` and so on.
+    limit_variables: bool,
+}
+
+const USE_TYPE: &str = "nvidia.com/use-gputype";
+const AVOID_TYPE: &str = "nvidia.com/nouse-gputype";
+const USE_UUID: &str = "nvidia.com/use-gpuuuid";
+const AVOID_UUID: &str = "nvidia.com/nouse-gpuuuid";
+const NUMA_BIND: &str = "nvidia.com/numa-bind";
+const NUMA_ALIGNMENT: &str = "hami.io/numa-alignment";
+const NODES: &str = "hami.io/node-scheduler-policy";
+const CARDS: &str = "hami.io/gpu-scheduler-policy";
+const MODE: &str = "nvidia.com/vgpu-mode";
+const WEIGHTS: &str = "hami.io/device-scoring-weights";
+
+/// Variables of its library.
+const UTILIZATION: &str = "GPU_CORE_UTILIZATION_POLICY";
+const DISABLE: &str = "CUDA_DISABLE_CONTROL";
+
+// === impl Hami ===
+
+impl Default for Hami {
+    fn default() -> Self {
+        Self {
+            count_alone: Configured::Whole,
+            cores_alone: DefaultMemory::Amount(MemoryAmount::Percent(100)),
+            compute: Compute::Burst,
+            limit_variables: true,
+        }
+    }
+}
+
+impl System for Hami {
+    fn resources(&self, names: &ResourceNames) -> Vec<String> {
+        vec![priority(names)]
+    }
+
+    fn inputs(&self) -> &'static [&'static str] {
+        &[
+            USE_TYPE,
+            AVOID_TYPE,
+            USE_UUID,
+            AVOID_UUID,
+            NUMA_BIND,
+            NUMA_ALIGNMENT,
+            NODES,
+            CARDS,
+            MODE,
+            VOLCANO_MODE,
+            WEIGHTS,
+        ]
+    }
+
+    fn outputs(&self) -> &'static [&'static str] {
+        &[
+            "hami.io/vgpu-",
+            "hami.io/bind-",
+            "hami.io/mutex.",
+            "4pd.io/vgpu-",
+            "4pd.io/bind-",
+            "4pd.io/devices-to-allocate",
+        ]
+    }
+
+    fn reads_our_names(&self, _names: &ResourceNames) -> bool {
+        true
+    }
+
+    fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
+        let names = draft.context.names;
+        set_priority(container, draft)?;
+        let cards = container.cards(names.count.as_str())?;
+        let memory = memory(container, draft)?;
+        let cores = match container.count(names.cores.as_str())? {
+            Some(cores) if cores > 100 => {
+                let field = container.0.field_of(names.cores.as_str());
+                draft.warn(format!("{field}: {cores} is taken for 100, as by HAMi: a whole GPU"));
+                Some(100)
+            }
+            cores => cores,
+        };
+        let cores_text = container.0.variables.get(UTILIZATION).map(String::as_str);
+        let cores = if cores_text == Some("disable") { cores.map(|_| 0) } else { cores };
+        Ok(match (cards, memory, cores) {
+            (None, None, None) => None,
+            (cards, Some(memory), cores) => {
+                Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores: cores.unwrap_or(0) })
+            }
+            (Some(cards), None, None) => Some(match self.count_alone {
+                Configured::Whole => Part::whole(cards),
+                Configured::Amount(memory) => Part { cards, memory: Some(memory.into()), cores: 0 },
+            }),
+            (cards, None, Some(cores)) => {
+                let memory = self.cores_alone.amount().map_or(Size::Percent(cores.max(1)), Size::from);
+                Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores })
+            }
+        })
+    }
+
+    fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+        set_models(draft)?;
+        for (theirs, ours) in [(USE_UUID, CARD_UUID), (AVOID_UUID, AVOID_CARD_UUID)] {
+            if let Some(uuids) = draft.take(theirs).filter(|uuids| !uuids.is_empty()) {
+                draft.set(ours, uuids, &format!("annotation {theirs}"))?;
+            }
+        }
+        set_numa(draft)?;
+        set_policies(draft)?;
+        set_mode(draft, MODE)?;
+        set_mode(draft, VOLCANO_MODE)?;
+        if draft.take(WEIGHTS).is_some() {
+            draft.warn(format!("annotation {WEIGHTS}: has no effect: Divvy ranks GPUs by divvy.dev/card-policy alone"));
+        }
+        self.set_compute(draft)?;
+        if self.limit_variables && draft.parts().next().is_some() {
+            draft.tell(DialectOutput::LimitVariables);
+        }
+        Ok(())
+    }
+}
+
+impl Hami {
+    /// Variables of all containers, which must agree: here it is the pod's.
+    fn set_compute(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+        let mut wanted = None;
+        for container in &draft.pod.containers {
+            let field = |name: &str| format!("{}.env {name}", container.field);
+            if container.variables.get(DISABLE).is_some_and(|text| text == "true") && draft.requests_gpus() {
+                draft
+                    .warn(format!("{}: has no effect: nobody but an administrator takes a limit away", field(DISABLE)));
+            }
+            let compute = match container.variables.get(UTILIZATION).map(|text| text.to_lowercase()).as_deref() {
+                Some("default") => Compute::Burst,
+                Some("force") => Compute::Cap,
+                // Its cores are dropped above.
+                Some("disable") | None => continue,
+                Some(other) => {
+                    let (value, problem) =
+                        (crate::reading::shown(other), "is unknown: expected default, force or disable");
+                    return Err(Refusal::Value { field: field(UTILIZATION), value, problem: problem.to_owned() });
+                }
+            };
+            if wanted.replace((compute, field(UTILIZATION))).is_some_and(|(before, _)| before != compute) {
+                let problem = "is not what another container says, and a pod has one policy".to_owned();
+                return Err(Refusal::Value { field: field(UTILIZATION), value: compute.as_str().to_owned(), problem });
+            }
+        }
+        if !draft.requests_gpus() {
+            return Ok(());
+        }
+        let (compute, source) = wanted.map_or((self.compute, None), |(compute, field)| (compute, Some(field)));
+        match (compute, draft.context.is_favoured, source) {
+            (Compute::Burst, true, Some(source)) => draft.set(COMPUTE, "burst", &source)?,
+            (Compute::Burst, true, None) => draft.set_default(COMPUTE, "burst"),
+            (Compute::Burst, false, Some(source)) => draft.warn(format!(
+                "{source}: not kept: the namespace is not in favouredNamespaces, so its pods use no more compute than they request"
+            )),
+            // Nobody has asked for it, and compute is capped unless somebody does.
+            (Compute::Burst, false, None) | (Compute::Cap, ..) => {}
+        }
+        Ok(())
+    }
+}
+
+/// 0 and 101 percent are no percentage there, and an amount outdoes one.
+fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>, Refusal> {
+    let names = draft.context.names;
+    let (absolute, percentage) = (names.memory.as_str(), names.memory_percentage.as_str());
+    let amount = if names.counts_memory_in_devices() {
+        container.count(absolute)?.map(|units| units.saturating_mul(names.memory_unit.as_mib()))
+    } else {
+        container.memory_in_mib(absolute)?
+    };
+    let amount = amount.map(|mib| container.mib(absolute, mib)).transpose()?;
+    let percent = container.count(percentage)?.filter(|percent| *percent != 101);
+    if let Some(percent) = percent.filter(|percent| *percent > 100) {
+        return Err(container.refuse(percentage, format!("{percent} is more than all memory of a GPU: set 1 to 100")));
+    }
+    if amount.is_some() && percent.is_some() {
+        let field = container.0.field_of(percentage);
+        draft.warn(format!("{field}: has no effect beside {absolute}, as with HAMi"));
+    }
+    Ok(amount.or(percent.map(Size::Percent)))
+}
+
+/// Resource for the order on a shared GPU.
+fn priority(names: &ResourceNames) -> String {
+    format!("{}/priority", names.count.domain())
+}
+
+/// 0 goes first there; it is the container's, and here the pod's.
+fn set_priority(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let name = priority(draft.context.names);
+    let Some(text) = container.text(&name)? else { return Ok(()) };
+    let field = container.0.field_of(&name);
+    match text {
+        "0" if draft.context.is_favoured => draft.set(PRIORITY, "high", &field),
+        "0" => {
+            draft.warn(format!(
+                "{field}: not kept: the namespace is not in favouredNamespaces, so its pods go before no others"
+            ));
+            Ok(())
+        }
+        "1" => draft.set(PRIORITY, "low", &field),
+        _ => Err(container.refuse(&name, "is unknown: expected 0 for high or 1 for low")),
+    }
+}
+
+/// Each name may stand anywhere in a type, which is the model with `NVIDIA-` in front. What is wanted wins over what isn't.
+fn set_models(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let (wanted, avoided) = (draft.take(USE_TYPE), draft.take(AVOID_TYPE));
+    let wanted = wanted.filter(|types| !types.is_empty());
+    if let Some(types) = wanted {
+        let patterns = patterns(types).map_err(|problem| draft.refuse(USE_TYPE, problem))?;
+        draft.set(CARD_MODEL, patterns, &format!("annotation {USE_TYPE}"))?;
+    }
+    let Some(types) = avoided.filter(|types| !types.is_empty()) else { return Ok(()) };
+    if wanted.is_some() {
+        draft.warn(format!("annotation {AVOID_TYPE}: has no effect beside {USE_TYPE}, as with HAMi"));
+        return Ok(());
+    }
+    let patterns = patterns(types).map_err(|problem| draft.refuse(AVOID_TYPE, problem))?;
+    draft.set(AVOID_CARD_MODEL, patterns, &format!("annotation {AVOID_TYPE}"))
+}
+
+fn patterns(types: &str) -> Result<String, &'static str> {
+    let mut patterns = Vec::new();
+    for name in types.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        if name.contains('*') {
+            return Err("has a *, which is no part of a model's name");
+        }
+        patterns.push(format!("*{name}*"));
+        // A type that is spelled out begins with the vendor, which the model's own name needn't.
+        let prefix = name.get(..VENDOR.len()).filter(|prefix| prefix.eq_ignore_ascii_case(VENDOR));
+        if prefix.is_some() {
+            patterns.push(format!("{}*", &name[VENDOR.len()..]));
+        }
+    }
+    Ok(patterns.join(","))
+}
+
+/// In front of every model in its types.
+const VENDOR: &str = "NVIDIA-";
+
+fn set_numa(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    let bind = match draft.take(NUMA_BIND) {
+        Some("true") => Some("strict"),
+        None | Some("false" | "") => None,
+        Some(_) => return Err(draft.refuse(NUMA_BIND, "is unknown: expected true or false")),
+    };
+    let alignment = match draft.take(NUMA_ALIGNMENT) {
+        None | Some("none" | "") => None,
+        Some("best-effort") => Some("prefer"),
+        Some("strict") => Some("strict"),
+        Some(_) => return Err(draft.refuse(NUMA_ALIGNMENT, "is unknown: expected best-effort or strict")),
+    };
+    for (key, numa) in [(NUMA_BIND, bind), (NUMA_ALIGNMENT, alignment)] {
+        if let Some(numa) = numa {
+            draft.set(NUMA, numa, &format!("annotation {key}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn set_policies(draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    match draft.take(NODES) {
+        None | Some("") => {}
+        Some(policy @ ("binpack" | "spread")) => draft.set(NODE_POLICY, policy, &format!("annotation {NODES}"))?,
+        Some(_) => return Err(draft.refuse(NODES, "is unknown: expected binpack or spread")),
+    }
+    let Some(policies) = draft.take(CARDS) else { return Ok(()) };
+    let source = format!("annotation {CARDS}");
+    let mut chain = policies.split(',').map(str::trim);
+    let first = chain.next().unwrap_or_default();
+    if chain.next().is_some() {
+        draft.warn(format!("{source}: only the first of several, {}, has an effect", crate::reading::shown(first)));
+    }
+    match first {
+        "" => Ok(()),
+        "binpack" | "spread" => draft.set(CARD_POLICY, first, &source),
+        "topology-aware" => draft.set(CARD_POLICY, "topology", &source),
+        "numa" => draft.set(NUMA, "prefer", &source),
+        "mutex" => Err(draft.refuse(CARDS, "has no counterpart: request whole GPUs for a pod that shares with none")),
+        _ => Err(draft.refuse(CARDS, "is unknown: expected binpack, spread, topology-aware or numa")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_match_where_they_do_there() {
+        assert_eq!(patterns("A10"), Ok("*A10*".to_owned()));
+        assert_eq!(patterns("A100-SXM4-40, Tesla"), Ok("*A100-SXM4-40*,*Tesla*".to_owned()));
+        assert_eq!(patterns("NVIDIA-NVIDIA A100"), Ok("*NVIDIA-NVIDIA A100*,NVIDIA A100*".to_owned()));
+        assert!(patterns("A*").is_err());
+    }
+}

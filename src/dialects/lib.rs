@@ -1,0 +1,216 @@
+//! Other systems' spellings of a GPU request, and what they mean in Divvy's.
+//!
+//! ```text
+//! pod as written ──whose?──▶ a system ──translate──▶ our limits and annotations, what is removed, warnings
+//!                                            └──────▶ refusal: field, value, what to do
+//! ```
+//!
+//! A dialect is switched on by name. Then its words are replaced where a pod is created, and nothing behind that knows them:
+//! one pool of GPUs needs one set of names, because scheduler and kubelet count every name by itself. Each file knows the
+//! words of one system. No I/O, no state; translating what has been translated changes nothing.
+
+mod conditions;
+mod draft;
+mod elastic_gpu;
+mod gpu_manager;
+mod gpu_model;
+mod gpushare;
+mod hami;
+mod kai;
+mod koordinator;
+mod nano_gpu;
+mod pod;
+mod reading;
+mod settings;
+mod time_slicing;
+mod values;
+mod vgpu_manager;
+mod volcano;
+
+use std::collections::BTreeMap;
+
+use divvy_api::ResourceNames;
+use divvy_api::annotation::{self, DialectAnnotation, Document as _};
+
+pub use conditions::{MatchCondition, for_changes, for_others, for_pods, for_templates};
+use draft::Draft;
+pub use pod::{Amounts, Container, Pod};
+use reading::Reading;
+pub use settings::{Dialect, check};
+
+/// What a translation has to know of the cluster and the namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Names that requests are written in.
+    pub names: &'a ResourceNames,
+    /// Whether pods of the namespace may take from others: use compute above their share, and go first.
+    pub is_favoured: bool,
+}
+
+/// What becomes of a pod of another system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// Limits of every container, in the pod's order; `None`: as they are. Other amounts in Divvy's and the dialect's resources are removed.
+    pub limits: Vec<Option<Amounts>>,
+    /// Resources that are removed from every container that has new limits.
+    pub resources: Vec<String>,
+    /// Annotations to set or, `None`, to remove.
+    pub annotations: BTreeMap<String, Option<String>>,
+    /// What was written, for people and for what is told to the pod's programs.
+    pub record: DialectAnnotation,
+    /// What isn't kept, or means something else here.
+    pub warnings: Vec<String>,
+}
+
+/// Why a pod isn't translated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A value that this system, or Divvy, doesn't know.
+    #[error("{field}: {value}: {problem}")]
+    Value {
+        /// Path of the limit, annotation or variable.
+        field: String,
+        /// Value as written, cut where it is long.
+        value: String,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+    /// Two spellings of one thing.
+    #[error("{first} and {second} say the same thing twice: remove one of them")]
+    Twice {
+        /// Path of one.
+        first: String,
+        /// Path of the other.
+        second: String,
+    },
+    /// Words of two systems.
+    #[error(
+        "{first} is of {first_system} and {second} of {second_system}: a pod is translated from one system: remove the words of the other"
+    )]
+    Mixed {
+        /// Path of one.
+        first: String,
+        /// Whose it is.
+        first_system: String,
+        /// Path of the other.
+        second: String,
+        /// Whose it is.
+        second_system: String,
+    },
+}
+
+/// What is known of one other system.
+trait System {
+    /// Resources that its users write; without ours.
+    fn resources(&self, names: &ResourceNames) -> Vec<String>;
+
+    /// Annotations that its users write.
+    fn inputs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Starts of annotations that it writes itself, and that a copied pod may carry.
+    fn outputs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Annotations that ask for a GPU by themselves, without any resource.
+    fn requesting_annotations(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether it says what our own names mean, where a pod has no words of another system.
+    fn reads_our_names(&self, _names: &ResourceNames) -> bool {
+        false
+    }
+
+    /// Request of a container that names one of its resources, or of Divvy's if it reads them; `None`: no GPU.
+    fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal>;
+
+    /// What it says for the whole pod, after all containers.
+    fn pod(&self, _draft: &mut Draft<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+/// Part of each of so many GPUs; neither memory nor cores: whole ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Part {
+    cards: u64,
+    memory: Option<Size>,
+    /// Percent of the compute of each, 0 to 100.
+    cores: u64,
+}
+
+/// Memory of each GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Mib(u64),
+    Percent(u64),
+}
+
+/// What is to be changed of a pod that one of these dialects is written in; `None`: nothing.
+///
+/// Containers that `request` names come with amounts that Divvy has written, and are left as they are.
+pub fn translate(pod: &Pod, dialects: &[Dialect], context: Context<'_>) -> Result<Option<Translation>, Refusal> {
+    let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, first_word(dialect, pod, context.names)?)));
+    let dialect = match (spoken.next(), spoken.next()) {
+        (Some((first, word)), Some((second, other))) => {
+            return Err(Refusal::Mixed {
+                first: word,
+                first_system: first.name().to_owned(),
+                second: other,
+                second_system: second.name().to_owned(),
+            });
+        }
+        (Some((dialect, _)), None) => Some(dialect),
+        // What has been translated from another system is in our words, with our meaning.
+        (None, _) => {
+            let of_another = |dialect: &&Dialect| translated_from(pod).is_some_and(|name| name != dialect.name());
+            let mut readers = dialects.iter().filter(|dialect| dialect.system().reads_our_names(context.names));
+            readers.next().filter(|reader| !of_another(reader))
+        }
+    };
+    dialect.map_or(Ok(None), |dialect| Draft::new(pod, context).translation(dialect.system(), dialect.name()))
+}
+
+/// The system from whose words the pod has been translated already.
+fn translated_from(pod: &Pod) -> Option<String> {
+    let record: DialectAnnotation = annotation::decode(pod.annotations.get(DialectAnnotation::KEY)?).ok()?;
+    Some(record.name)
+}
+
+/// Where a pod uses a word of this dialect first.
+fn first_word(dialect: &Dialect, pod: &Pod, names: &ResourceNames) -> Option<String> {
+    let (system, resources) = (dialect.system(), dialect.system().resources(names));
+    let resource = pod.containers.iter().find_map(|container| {
+        let name = resources.iter().find(|name| container.names(name))?;
+        Some(container.field_of(name))
+    });
+    let annotation = system.inputs().iter().find(|key| pod.annotations.contains_key(**key));
+    resource.or_else(|| annotation.map(|key| format!("annotation {key}")))
+}
+
+// === impl Part ===
+
+impl Part {
+    /// So many whole GPUs.
+    fn whole(cards: u64) -> Self {
+        Self { cards, memory: None, cores: 0 }
+    }
+
+    /// Limits of a container, per GPU, under these names.
+    fn limits(self, names: &ResourceNames) -> Amounts {
+        let unit = names.memory_unit.as_mib().max(1);
+        let memory = self.memory.map(|memory| match memory {
+            Size::Mib(mib) => (&names.memory, mib.div_ceil(unit)),
+            Size::Percent(percent) => (&names.memory_percentage, percent),
+        });
+        let cores = (self.cores > 0).then_some((&names.cores, self.cores));
+        let amounts = [Some((&names.count, self.cards)), memory, cores].into_iter().flatten();
+        amounts.map(|(name, amount)| (name.to_string(), amount.to_string())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

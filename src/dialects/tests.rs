@@ -1,0 +1,560 @@
+//! Every row of what other systems' users write, and every trap: the limits that come out, or the words of the refusal.
+
+use divvy_api::annotation::DialectOutput;
+use divvy_api::names::annotation as key;
+use divvy_api::quantity::parse_bytes;
+use proptest::prelude::*;
+
+use super::*;
+
+fn dialects(text: &str) -> Vec<Dialect> {
+    serde_saphyr::from_str(text).expect(text)
+}
+
+fn amounts(pairs: &[(&str, &str)]) -> Amounts {
+    pairs.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect()
+}
+
+/// A pod of containers with these limits, and requests as the API server derives them.
+fn pod(containers: &[&[(&str, &str)]]) -> Pod {
+    let containers = containers.iter().enumerate().map(|(at, limits)| Container {
+        field: format!("spec.containers[{at}]"),
+        name: format!("c{at}"),
+        is_app: true,
+        limits: amounts(limits),
+        requests: amounts(limits),
+        ..Container::default()
+    });
+    Pod { containers: containers.collect(), ..Pod::default() }
+}
+
+fn annotated(mut pod: Pod, annotations: &[(&str, &str)]) -> Pod {
+    pod.annotations.extend(amounts(annotations));
+    pod
+}
+
+fn with_variable(mut pod: Pod, name: &str, text: &str) -> Pod {
+    pod.containers[0].variables.insert(name.to_owned(), text.to_owned());
+    pod
+}
+
+fn translated_in(text: &str, pod: &Pod, is_favoured: bool) -> Result<Option<Translation>, Refusal> {
+    let names = ResourceNames::default();
+    translate(pod, &dialects(text), Context { names: &names, is_favoured })
+}
+
+/// What becomes of a pod, in a line: limits container by container, our annotations, warnings.
+fn says(text: &str, pod: &Pod) -> String {
+    said(text, pod, true)
+}
+
+fn said(text: &str, pod: &Pod, is_favoured: bool) -> String {
+    let translation = match translated_in(text, pod, is_favoured) {
+        Ok(None) => return "as it is".to_owned(),
+        Ok(Some(translation)) => translation,
+        Err(refusal) => return format!("refused: {refusal}"),
+    };
+    let short = |name: &str| name.strip_prefix("nvidia.com/").unwrap_or(name).to_owned();
+    let container = |limits: &Option<Amounts>| match limits {
+        None => "-".to_owned(),
+        Some(limits) if limits.is_empty() => "none".to_owned(),
+        Some(limits) => {
+            limits.iter().map(|(name, amount)| format!("{} {amount}", short(name))).collect::<Vec<_>>().join(", ")
+        }
+    };
+    let limits: Vec<String> = translation.limits.iter().map(container).collect();
+    let ours = translation.annotations.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+    let annotations = ours.map(|(key, value)| format!("; {}: {value}", key.strip_prefix("divvy.dev/").unwrap_or(key)));
+    let warnings = translation.warnings.iter().map(|warning| format!("; ! {warning}"));
+    [limits.join(" | ")].into_iter().chain(annotations).chain(warnings).collect()
+}
+
+fn one(dialect: &str, limits: &[(&str, &str)]) -> String {
+    says(&format!("[{dialect}]"), &pod(&[limits]))
+}
+
+#[test]
+fn nano_gpu() {
+    let nano = |limits: &[(&str, &str)]| one("{name: nano-gpu, memoryUnit: 1Gi}", limits);
+    assert_eq!(
+        nano(&[("nano-gpu.io/gpu-core", "20"), ("nano-gpu.io/gpu-memory", "1")]),
+        "gpu 1, gpucores 20, gpumem 1024"
+    );
+    assert_eq!(nano(&[("nano-gpu.io/gpu-core", "20")]), "gpu 1, gpucores 20, gpumem-percentage 20");
+    assert_eq!(nano(&[("nano-gpu.io/gpu-memory", "4")]), "gpu 1, gpumem 4096");
+    assert_eq!(nano(&[("nano-gpu/gpu-percent", "50")]), "gpu 1, gpucores 50, gpumem-percentage 50");
+    assert_eq!(nano(&[("nano-gpu.io/gpu-core", "100")]), "gpu 1");
+    assert_eq!(nano(&[("nano-gpu.io/gpu-core", "0")]), "none");
+    assert_eq!(
+        nano(&[("nano-gpu.io/gpu-core", "100"), ("nano-gpu.io/gpu-memory", "8")]),
+        "gpu 1; ! spec.containers[0].resources.limits[nano-gpu.io/gpu-memory]: has no effect: 100 is a whole GPU here, with all of its memory"
+    );
+    assert_eq!(
+        nano(&[("nano-gpu.io/gpu-core", "150")]),
+        "refused: spec.containers[0].resources.limits[nano-gpu.io/gpu-core]: 150: a GPU has 100"
+    );
+    assert_eq!(
+        one("nano-gpu", &[("nano-gpu.io/gpu-memory", "1")]),
+        "gpu 1, gpumem 1024; ! spec.containers[0].resources.limits[nano-gpu.io/gpu-memory]: counted in units of 1Gi: nano-gpu doesn't say what it counts in; memoryUnit of its dialect does"
+    );
+    assert!(
+        nano(&[("nano-gpu.io/gpu-core", "20"), ("nano-gpu/gpu-percent", "20")]).contains("say the same thing twice")
+    );
+    assert!(
+        nano(&[("nano-gpu.io/gpu-memory", "8Gi")]).ends_with("8Gi: is not a whole number: write it without a suffix")
+    );
+    assert!(nano(&[("nano-gpu.io/gpu-memory", "99999999999999")]).ends_with("is more memory than any GPU has"));
+}
+
+#[test]
+fn elastic_gpu() {
+    let elastic = |limits: &[(&str, &str)]| one("elastic-gpu", limits);
+    assert_eq!(elastic(&[("elasticgpu.io/gpu-memory", "256")]), "gpu 1, gpumem 256");
+    assert_eq!(elastic(&[("elasticgpu.io/gpu-core", "200")]), "gpu 2");
+    assert_eq!(elastic(&[("elasticgpu.com/gpu-core", "30")]), "gpu 1, gpucores 30, gpumem-percentage 30");
+    assert_eq!(
+        elastic(&[("elasticgpu.io/gpu-core", "50"), ("elasticgpu.io/gpu-memory", "1024")]),
+        "gpu 1, gpucores 50, gpumem 1024"
+    );
+    assert!(elastic(&[("elasticgpu.io/gpu-core", "100"), ("elasticgpu.io/gpu-memory", "1")]).starts_with("gpu 1; ! "));
+    assert!(elastic(&[("elasticgpu.io/gpu-core", "150")]).starts_with(
+        "refused: spec.containers[0].resources.limits[elasticgpu.io/gpu-core]: 150: is no multiple of 100"
+    ));
+    assert_eq!(one("{name: elastic-gpu, floor: true}", &[("elasticgpu.io/gpu-core", "150")]), "gpu 1");
+    assert!(elastic(&[("elasticgpu.io/gpu-core", "1"), ("elasticgpu.com/gpu-core", "1")]).contains("twice"));
+    assert!(elastic(&[("elasticgpu.io/gpu-core", "1"), ("tke.cloud.tencent.com/qgpu-core", "1")]).contains("twice"));
+}
+
+#[test]
+fn qgpu_counts_gib_and_totals() {
+    let qgpu = |limits: &[(&str, &str)]| one("elastic-gpu", limits);
+    let (core, memory) = ("tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory");
+    assert_eq!(qgpu(&[(core, "30"), (memory, "6")]), "gpu 1, gpucores 30, gpumem 6144");
+    assert_eq!(qgpu(&[(core, "160"), (memory, "60")]), "gpu 2, gpucores 80, gpumem 30720");
+    assert_eq!(qgpu(&[(core, "200")]), "gpu 2");
+    assert!(qgpu(&[(core, "161"), (memory, "60")]).ends_with("161 can't be divided by 2 GPUs: set a multiple of 2"));
+    let greedy = pod(&[&[("tke.cloud.tencent.com/qgpu-core-greedy", "50"), (memory, "6")]]);
+    let greedy = annotated(greedy, &[("tke.cloud.tencent.com/app-class", "offline")]);
+    assert_eq!(
+        says("[elastic-gpu]", &greedy),
+        "gpu 1, gpumem 6144; priority: low; ! spec.containers[0].resources.limits[tke.cloud.tencent.com/qgpu-core-greedy]: 50 isn't guaranteed, nor a ceiling here: the container gets what others leave"
+    );
+}
+
+#[test]
+fn gpushare() {
+    let mem = "aliyun.com/gpu-mem";
+    assert_eq!(one("gpushare", &[(mem, "3")]), "gpu 1, gpumem 3072; card-policy: binpack");
+    assert_eq!(one("{name: gpushare, unit: Mi}", &[(mem, "300")]), "gpu 1, gpumem 300; card-policy: binpack");
+    let two = pod(&[&[(mem, "3")], &[(mem, "3")]]);
+    assert_eq!(
+        says("[gpushare]", &two),
+        "gpu 1, gpumem 3072 | gpu 1, gpumem 3072; card-policy: binpack; same-card: true"
+    );
+    let spread = annotated(pod(&[&[(mem, "3")]]), &[(key::CARD_POLICY, "spread")]);
+    assert_eq!(says("[gpushare]", &spread), "gpu 1, gpumem 3072");
+    assert_eq!(
+        one("gpushare", &[(mem, "4"), ("aliyun.com/gpu-core.percentage", "25")]),
+        "gpu 1, gpucores 25, gpumem 4096; card-policy: binpack"
+    );
+    let mut ack = pod(&[&[(mem, "8")]]);
+    ack.labels.insert("aliyun.com/gpu-count".to_owned(), "2".to_owned());
+    assert_eq!(says("[gpushare]", &ack), "gpu 2, gpumem 4096; card-policy: binpack");
+    ack.labels.insert("aliyun.com/gpu-count".to_owned(), "3".to_owned());
+    assert!(says("[gpushare]", &ack).ends_with("8192Mi can't be divided by 3 GPUs: set a multiple of 3"));
+    ack.labels.insert("aliyun.com/gpu-count".to_owned(), "many".to_owned());
+    assert_eq!(
+        says("[gpushare]", &ack),
+        "refused: label aliyun.com/gpu-count: many: is not a number of GPUs: expected 1 to 1024"
+    );
+    let copied =
+        annotated(pod(&[&[(mem, "3")]]), &[("ALIYUN_COM_GPU_MEM_IDX", "0"), ("ALIYUN_COM_GPU_MEM_ASSIGNED", "true")]);
+    let translation = translated_in("[gpushare]", &copied, false).expect("admitted").expect("translated");
+    assert_eq!(translation.annotations["ALIYUN_COM_GPU_MEM_IDX"], None, "of the pod that this was copied from");
+    assert_eq!(translation.record.containers["c0"], amounts(&[(mem, "3")]));
+}
+
+#[test]
+fn gpu_model_is_the_whole_name() {
+    let model =
+        |key: &str, model: &str| says("[gpu-model]", &annotated(pod(&[&[("nvidia.com/gpu", "2")]]), &[(key, model)]));
+    assert_eq!(model("nvidia.com/gpu.model", " Tesla T4 "), "-; card-model: =Tesla T4");
+    assert_eq!(model("nvidia-gpu-scheduler/gpu.model", "A100"), "-; card-model: =A100");
+    assert!(model("nvidia.com/gpu.model", "").starts_with("refused: annotation nvidia.com/gpu.model: "));
+    let twice =
+        annotated(pod(&[&[("nvidia.com/gpu", "2")]]), &[("nvidia.com/gpu.model", "T4"), (key::CARD_MODEL, "T4")]);
+    assert_eq!(
+        says("[gpu-model]", &twice),
+        "refused: annotation nvidia.com/gpu.model and annotation divvy.dev/card-model say the same thing twice: remove one of them"
+    );
+}
+
+#[test]
+fn gpu_manager() {
+    let (core, memory) = ("tencent.com/vcuda-core", "tencent.com/vcuda-memory");
+    let manager = |limits: &[(&str, &str)]| one("gpu-manager", limits);
+    assert_eq!(manager(&[(core, "50"), (memory, "30")]), "gpu 1, gpucores 50, gpumem 7680");
+    assert_eq!(manager(&[(core, "200")]), "gpu 2");
+    assert!(manager(&[(core, "100"), (memory, "1")]).starts_with("gpu 1; ! "));
+    assert!(manager(&[(core, "50")]).ends_with("50: needs tencent.com/vcuda-memory: set it, in units of 256Mi"));
+    assert!(manager(&[(core, "150")]).contains("is no multiple of 100"));
+    assert!(manager(&[(memory, "30")]).starts_with("none; ! "), "no request there either");
+    let limited = annotated(pod(&[&[(core, "50"), (memory, "4")]]), &[("tencent.com/vcuda-core-limit", "80")]);
+    assert!(said("[gpu-manager]", &limited, true).starts_with("gpu 1, gpucores 50, gpumem 1024; compute: burst; ! "));
+    assert!(said("[gpu-manager]", &limited, false).contains("! annotation tencent.com/vcuda-core-limit: not kept: "));
+}
+
+#[test]
+fn volcano_and_vgpu_manager() {
+    let volcano = |limits: &[(&str, &str)]| one("volcano", limits);
+    assert_eq!(
+        volcano(&[
+            ("volcano.sh/vgpu-number", "2"),
+            ("volcano.sh/vgpu-memory", "3000"),
+            ("volcano.sh/vgpu-cores", "50")
+        ]),
+        "gpu 2, gpucores 50, gpumem 3000"
+    );
+    assert_eq!(volcano(&[("volcano.sh/vgpu-number", "1")]), "gpu 1, gpumem-percentage 100", "beside others, as there");
+    assert_eq!(
+        volcano(&[("volcano.sh/vgpu-number", "1"), ("volcano.sh/vgpu-memory-percentage", "50")]),
+        "gpu 1, gpumem-percentage 50"
+    );
+    assert_eq!(
+        one("{name: volcano, memoryFactor: 10}", &[("volcano.sh/vgpu-number", "1"), ("volcano.sh/vgpu-memory", "30")]),
+        "gpu 1, gpumem 300"
+    );
+    assert_eq!(volcano(&[("volcano.sh/gpu-memory", "1024")]), "gpu 1, gpumem 1024");
+    assert_eq!(volcano(&[("volcano.sh/gpu-number", "2")]), "gpu 2");
+    assert!(volcano(&[("volcano.sh/vgpu-number", "1"), ("volcano.sh/gpu-memory", "1")]).contains("twice"));
+    assert!(volcano(&[("volcano.sh/vgpu-number", "1"), ("nvidia.com/gpu", "1")]).contains("twice"));
+    let mig = annotated(pod(&[&[("volcano.sh/vgpu-number", "1")]]), &[("volcano.sh/vgpu-mode", "mig")]);
+    assert_eq!(says("[volcano]", &mig), "gpu 1, gpumem-percentage 100; tier: mig");
+    let manager = |limits: &[(&str, &str)]| one("vgpu-manager", limits);
+    assert_eq!(
+        manager(&[
+            ("nvidia.com/vgpu-number", "1"),
+            ("nvidia.com/vgpu-cores", "40"),
+            ("nvidia.com/vgpu-memory", "4096")
+        ]),
+        "gpu 1, gpucores 40, gpumem 4096"
+    );
+}
+
+#[test]
+fn replicas_are_parts() {
+    let slices = |limits: &[(&str, &str)]| one("{name: time-slicing, replicas: 4}", limits);
+    assert_eq!(slices(&[("nvidia.com/gpu.shared", "1")]), "gpu 1, gpumem-percentage 25");
+    assert_eq!(
+        slices(&[("nvidia.com/gpu.shared", "2")]),
+        "gpu 2, gpumem-percentage 25; ! spec.containers[0].resources.limits[nvidia.com/gpu.shared]: parts of 2 GPUs: with NVIDIA's plugin they could all be of one"
+    );
+    assert_eq!(slices(&[("nvidia.com/gpu", "1")]), "as it is", "whole GPUs stay whole");
+    let plain = "{name: time-slicing, replicas: 3, resource: nvidia.com/gpu}";
+    assert_eq!(one(plain, &[("nvidia.com/gpu", "1")]), "gpu 1, gpumem-percentage 33");
+    assert!(one(plain, &[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "1Gi")]).contains("twice"));
+    assert_eq!(
+        one("{name: time-slicing, replicas: 4, sharing: mps}", &[("nvidia.com/gpu.shared", "1")]),
+        "gpu 1, gpucores 25, gpumem-percentage 25; tier: mps"
+    );
+}
+
+#[test]
+fn kai_asks_by_annotation() {
+    let kai = |annotations: &[(&str, &str)]| says("[kai]", &annotated(pod(&[&[], &[]]), annotations));
+    assert_eq!(kai(&[("gpu-fraction", "0.5")]), "gpu 1, gpumem-percentage 50 | -");
+    assert_eq!(kai(&[("gpu-fraction", "0.333"), ("gpu-fraction-num-devices", "2")]), "gpu 2, gpumem-percentage 33 | -");
+    assert_eq!(kai(&[("gpu-memory", "4000"), ("gpu-fraction-container-name", "c1")]), "- | gpu 1, gpumem 4000");
+    for fraction in ["1", "1.0", "0", "0.0", "0.001", "-0.5", "half", ".", ""] {
+        assert!(kai(&[("gpu-fraction", fraction)]).starts_with("refused: annotation gpu-fraction: "), "{fraction}");
+    }
+    assert!(kai(&[("gpu-fraction", "0.5"), ("gpu-memory", "1")]).contains("twice"));
+    assert!(kai(&[("gpu-memory", "4Gi")]).contains("is not a number of MiB"));
+    assert!(kai(&[("gpu-fraction-num-devices", "2")]).contains("needs gpu-fraction or gpu-memory"));
+    assert!(
+        kai(&[("gpu-fraction", "0.5"), ("gpu-fraction-container-name", "x")]).contains("x: is no container of the pod")
+    );
+    let both = annotated(pod(&[&[("nvidia.com/gpu", "1")]]), &[("gpu-fraction", "0.5")]);
+    assert!(
+        says("[kai]", &both)
+            .contains("annotation gpu-fraction and spec.containers[0].resources.limits[nvidia.com/gpu] say the same")
+    );
+}
+
+#[test]
+fn koordinator_counts_totals() {
+    let koordinator = |limits: &[(&str, &str)]| one("koordinator", limits);
+    let (shared, core, memory, ratio) = (
+        "koordinator.sh/gpu.shared",
+        "koordinator.sh/gpu-core",
+        "koordinator.sh/gpu-memory",
+        "koordinator.sh/gpu-memory-ratio",
+    );
+    assert_eq!(koordinator(&[(shared, "2"), (core, "100"), (memory, "4Gi")]), "gpu 2, gpucores 50, gpumem 2048");
+    assert_eq!(koordinator(&[(memory, "8589934592"), (core, "30")]), "gpu 1, gpucores 30, gpumem 8192");
+    assert_eq!(koordinator(&[(core, "50"), (ratio, "50")]), "gpu 1, gpucores 50, gpumem-percentage 50");
+    assert_eq!(koordinator(&[("koordinator.sh/gpu", "50")]), "gpu 1, gpucores 50, gpumem-percentage 50");
+    assert_eq!(koordinator(&[("koordinator.sh/gpu", "200")]), "gpu 2");
+    assert_eq!(koordinator(&[(ratio, "200")]), "gpu 2");
+    assert_eq!(koordinator(&[(ratio, "50")]), "gpu 1, gpumem-percentage 50");
+    assert!(
+        koordinator(&[(core, "50")]).contains("50: needs koordinator.sh/gpu-memory or koordinator.sh/gpu-memory-ratio")
+    );
+    assert!(koordinator(&[("koordinator.sh/gpu", "150")]).contains("is no multiple of 100"));
+    assert!(koordinator(&[("koordinator.sh/gpu", "50"), (core, "50")]).contains("twice"));
+    assert!(koordinator(&[(memory, "1Gi"), (ratio, "50")]).contains("twice"));
+}
+
+#[test]
+fn hami_amounts() {
+    let hami = |limits: &[(&str, &str)]| one("{name: hami, limitVariables: false, compute: cap}", limits);
+    let (gpu, mem, percent, cores) =
+        ("nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores");
+    assert_eq!(hami(&[(gpu, "2"), (mem, "3000"), (cores, "30")]), "as it is");
+    assert_eq!(hami(&[(gpu, "1"), (mem, "20k")]), "as it is");
+    assert_eq!(hami(&[(gpu, "1")]), "as it is", "whole");
+    assert_eq!(one("{name: hami, compute: cap, countAlone: 25%}", &[(gpu, "1")]), "gpu 1, gpumem-percentage 25");
+    assert_eq!(one("{name: hami, compute: cap, countAlone: 5000Mi}", &[(gpu, "2")]), "gpu 2, gpumem 5000");
+    assert_eq!(hami(&[(gpu, "1"), (mem, "3000"), (cores, "0")]), "gpu 1, gpumem 3000");
+    assert_eq!(hami(&[(gpu, "1"), (mem, "0"), (percent, "50")]), "gpu 1, gpumem-percentage 50");
+    assert_eq!(hami(&[(gpu, "1"), (percent, "101")]), "gpu 1");
+    assert_eq!(hami(&[(gpu, "1"), (percent, "0")]), "gpu 1");
+    assert!(hami(&[(gpu, "1"), (mem, "3000"), (percent, "50")]).starts_with("gpu 1, gpumem 3000; ! "));
+    assert_eq!(hami(&[(gpu, "1"), (cores, "30")]), "gpu 1, gpucores 30, gpumem-percentage 100");
+    assert_eq!(one("{name: hami, compute: cap, coresAlone: same-as-cores}", &[(gpu, "1"), (cores, "30")]), "-");
+    assert!(hami(&[(gpu, "1"), (mem, "1000"), (cores, "150")]).starts_with("gpu 1, gpucores 100, gpumem 1000; ! "));
+    assert_eq!(hami(&[(mem, "3000")]), "as it is", "one GPU in both");
+    assert!(hami(&[(gpu, "1"), (percent, "150")]).contains("is more than all memory of a GPU"));
+    assert_eq!(hami(&[("nvidia.com/mig-1g.10gb", "1")]), "as it is");
+    assert_eq!(hami(&[("cpu", "1")]), "as it is");
+}
+
+#[test]
+fn hami_priority_is_the_pods() {
+    let hami = "[{name: hami, limitVariables: false, compute: cap}]";
+    let prioritised =
+        |text: &str| pod(&[&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "3000"), ("nvidia.com/priority", text)]]);
+    assert_eq!(says(hami, &prioritised("0")), "gpu 1, gpumem 3000; priority: high");
+    assert_eq!(says(hami, &prioritised("1")), "gpu 1, gpumem 3000; priority: low");
+    assert!(
+        said(hami, &prioritised("0"), false)
+            .contains("! spec.containers[0].resources.limits[nvidia.com/priority]: not kept: the namespace")
+    );
+    assert!(says(hami, &prioritised("2")).contains("2: is unknown: expected 0 for high or 1 for low"));
+    assert_eq!(says(hami, &pod(&[&[("nvidia.com/priority", "1")]])), "none; priority: low");
+    let mixed = pod(&[
+        &[("nvidia.com/gpu", "1"), ("nvidia.com/priority", "0")],
+        &[("nvidia.com/gpu", "1"), ("nvidia.com/priority", "1")],
+    ]);
+    assert!(says(hami, &mixed).contains("\"high\" is asked for too, and a pod can have one"));
+}
+
+#[test]
+fn hami_annotations() {
+    let hami = |annotations: &[(&str, &str)]| {
+        says(
+            "[{name: hami, limitVariables: false, compute: cap}]",
+            &annotated(pod(&[&[("nvidia.com/gpu", "1")]]), annotations),
+        )
+    };
+    assert_eq!(hami(&[("nvidia.com/use-gputype", "A10,V100")]), "-; card-model: *A10*,*V100*");
+    assert_eq!(hami(&[("nvidia.com/nouse-gputype", "1080")]), "-; avoid-card-model: *1080*");
+    assert!(
+        hami(&[("nvidia.com/use-gputype", "A10"), ("nvidia.com/nouse-gputype", "A100")])
+            .starts_with("-; card-model: *A10*; ! ")
+    );
+    assert_eq!(hami(&[("nvidia.com/use-gpuuuid", "GPU-1,GPU-2")]), "-; card-uuid: GPU-1,GPU-2");
+    assert_eq!(hami(&[("nvidia.com/nouse-gpuuuid", "GPU-1")]), "-; avoid-card-uuid: GPU-1");
+    assert_eq!(hami(&[("nvidia.com/numa-bind", "true")]), "-; numa: strict");
+    assert_eq!(hami(&[("hami.io/numa-alignment", "best-effort")]), "-; numa: prefer");
+    assert!(
+        hami(&[("hami.io/numa-alignment", "best-effort"), ("nvidia.com/numa-bind", "true")])
+            .contains("\"strict\" is asked for too")
+    );
+    assert_eq!(hami(&[("hami.io/node-scheduler-policy", "spread")]), "-; node-policy: spread");
+    assert_eq!(hami(&[("hami.io/gpu-scheduler-policy", "topology-aware")]), "-; card-policy: topology");
+    assert_eq!(hami(&[("hami.io/gpu-scheduler-policy", "numa")]), "-; numa: prefer");
+    assert!(hami(&[("hami.io/gpu-scheduler-policy", "binpack,numa")]).starts_with("-; card-policy: binpack; ! "));
+    assert!(hami(&[("hami.io/gpu-scheduler-policy", "mutex")]).contains("has no counterpart"));
+    assert!(hami(&[("hami.io/gpu-scheduler-policy", "best")]).contains("best: is unknown: expected binpack"));
+    assert_eq!(hami(&[("nvidia.com/vgpu-mode", "hami-core")]), "-; tier: shim");
+    assert!(hami(&[("nvidia.com/vgpu-mode", "time-slicing")]).contains("is unknown: expected hami-core, mig or mps"));
+    assert!(
+        hami(&[("hami.io/device-scoring-weights", "{}")])
+            .starts_with("-; ! annotation hami.io/device-scoring-weights: has no effect")
+    );
+    let long = "x".repeat(256 << 10);
+    assert!(hami(&[("nvidia.com/use-gputype", &long)]).ends_with("is longer than 4096 bytes"));
+}
+
+#[test]
+fn hami_variables() {
+    let part = || pod(&[&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "3000"), ("nvidia.com/gpucores", "30")]]);
+    let hami = |pod: &Pod| says("[{name: hami, limitVariables: false, compute: cap}]", pod);
+    assert_eq!(hami(&with_variable(part(), "GPU_CORE_UTILIZATION_POLICY", "default")), "-; compute: burst");
+    assert_eq!(hami(&with_variable(part(), "GPU_CORE_UTILIZATION_POLICY", "FORCE")), "as it is");
+    assert_eq!(hami(&with_variable(part(), "GPU_CORE_UTILIZATION_POLICY", "disable")), "gpu 1, gpumem 3000");
+    assert!(hami(&with_variable(part(), "GPU_CORE_UTILIZATION_POLICY", "never")).contains("never: is unknown"));
+    assert!(
+        hami(&with_variable(part(), "CUDA_DISABLE_CONTROL", "true"))
+            .starts_with("-; ! spec.containers[0].env CUDA_DISABLE_CONTROL: has no effect")
+    );
+    assert_eq!(says("[hami]", &part()), "-; compute: burst", "as with HAMi");
+    assert_eq!(said("[{name: hami, limitVariables: false}]", &part(), false), "as it is");
+    let told = translated_in("[hami]", &part(), false).expect("admitted").expect("told");
+    assert_eq!(told.record.outputs, [DialectOutput::LimitVariables]);
+}
+
+#[test]
+fn two_systems_are_refused_with_both_fields() {
+    let mixed = pod(&[&[("nano-gpu.io/gpu-core", "20")], &[("aliyun.com/gpu-mem", "3")]]);
+    assert_eq!(
+        says("[nano-gpu, gpushare]", &mixed),
+        "refused: spec.containers[0].resources.limits[nano-gpu.io/gpu-core] is of nano-gpu and \
+         spec.containers[1].resources.limits[aliyun.com/gpu-mem] of gpushare: a pod is translated from one system: remove the words of the other"
+    );
+    let ours = pod(&[&[("nano-gpu.io/gpu-core", "20"), ("nvidia.com/gpumem", "1Gi")]]);
+    assert!(says("[nano-gpu]", &ours).ends_with("say the same thing twice: remove one of them"));
+    assert_eq!(says("[gpushare]", &pod(&[&[("nano-gpu.io/gpu-core", "20")]])), "as it is", "switched off");
+}
+
+#[test]
+fn requests_follow_limits() {
+    let mut alone = pod(&[&[("aliyun.com/gpu-mem", "3")]]);
+    alone.containers[0].limits.clear();
+    assert!(
+        says("[gpushare]", &alone)
+            .ends_with("requests[aliyun.com/gpu-mem]: 3: is a request without a limit: set the limit")
+    );
+    let mut other = pod(&[&[("aliyun.com/gpu-mem", "3")]]);
+    other.containers[0].requests = amounts(&[("aliyun.com/gpu-mem", "2")]);
+    assert!(says("[gpushare]", &other).contains("3: isn't the request, which is 2"));
+    other.containers[0].requests = amounts(&[("aliyun.com/gpu-mem", "3000m")]);
+    assert!(says("[gpushare]", &other).starts_with("gpu 1"), "the same quantity");
+}
+
+#[test]
+fn configuration_names_dialects() {
+    for name in Dialect::NAMES {
+        let text = if name == "time-slicing" { "{name: time-slicing, replicas: 2}" } else { name };
+        assert_eq!(dialects(&format!("[{text}]"))[0].name(), name);
+    }
+    let wrong = |text: &str| serde_saphyr::from_str::<Vec<Dialect>>(text).expect_err(text).to_string();
+    assert!(wrong("[slurm]").contains("unknown variant `slurm`"), "{}", wrong("[slurm]"));
+    assert!(wrong("[{name: hami, countAlon: whole}]").contains("countAlon"));
+    assert!(wrong("[time-slicing]").contains("replicas"));
+    assert!(wrong("[{name: time-slicing, replicas: 1}]").contains("1 replicas: expected 2 to 100"));
+    assert!(wrong("[{name: nano-gpu, memoryUnit: 1G}]").contains("did you mean \"1Gi\""));
+    let names = ResourceNames::default();
+    assert!(check(&dialects("[hami, kai]"), &names).is_ok());
+    assert!(check(&dialects("[kai, kai]"), &names).is_err());
+    let both = check(&dialects("[hami, {name: time-slicing, replicas: 2, resource: nvidia.com/gpu}]"), &names);
+    assert_eq!(
+        both,
+        Err("dialects: hami and time-slicing both say what nvidia.com/gpu means: enable one of them".to_owned())
+    );
+    let written = serde_json::to_value(dialects("[{name: nano-gpu, memoryUnit: 256Mi}]")).expect("plain values");
+    assert_eq!(written, serde_json::json!([{ "name": "nano-gpu", "memoryUnit": "256Mi" }]));
+}
+
+/// All systems at once.
+const ALL: &str = "[hami, nano-gpu, elastic-gpu, gpushare, gpu-model, gpu-manager, volcano, kai, koordinator, vgpu-manager, \
+                   {name: time-slicing, replicas: 4}]";
+
+/// The pod as the webhook leaves it: our totals are its amounts now.
+fn applied(pod: &Pod, translation: &Translation) -> Pod {
+    let mut after = pod.clone();
+    for (container, limits) in after.containers.iter_mut().zip(&translation.limits) {
+        if let Some(limits) = limits {
+            let names = ResourceNames::default();
+            let is_gone = |name: &String| names.is_ours(name) || translation.resources.contains(name);
+            container.limits.retain(|name, _| !is_gone(name));
+            container.limits.extend(limits.clone());
+            container.requests.clone_from(&container.limits);
+        }
+        // Limits of zero are no request, and are removed.
+        let is_request =
+            |(name, amount): (&String, &String)| ResourceNames::default().is_ours(name) && parse_bytes(amount) != Ok(0);
+        container.is_totalled = container.limits.iter().any(is_request);
+    }
+    after.annotations.insert(key::DIALECT.to_owned(), annotation::encode(&translation.record));
+    for (key, value) in &translation.annotations {
+        match value {
+            Some(value) => drop(after.annotations.insert(key.clone(), value.clone())),
+            None => drop(after.annotations.remove(key)),
+        }
+    }
+    after
+}
+
+fn any_pod() -> impl Strategy<Value = Pod> {
+    let all = dialects(ALL);
+    let names = ResourceNames::default();
+    let resources: Vec<String> = all.iter().flat_map(|dialect| dialect.resources(&names)).collect();
+    let ours = ["nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "cpu"];
+    let keys: Vec<&str> = all.iter().flat_map(|dialect| dialect.system().inputs()).copied().collect();
+    let amount =
+        prop_oneof!["[0-9]{1,3}", "[0-9]{1,2}(Gi|Mi|k|G|m)?", "\\PC{0,6}", Just("18446744073709551615".to_owned())];
+    let value = prop_oneof!["[0-9.]{1,4}", "(binpack|spread|true|offline|mig|numa|c0|A10)", "\\PC{0,12}"];
+    (0..all.len()).prop_flat_map(move |of| {
+        let theirs = all[of].resources(&names);
+        let theirs = if theirs.is_empty() { vec!["nvidia.com/gpu".to_owned()] } else { theirs };
+        let name = prop_oneof![
+            8 => prop::sample::select(theirs),
+            1 => prop::sample::select(resources.clone()),
+            2 => prop::sample::select(ours.map(str::to_owned).to_vec()),
+        ];
+        let limits = prop::collection::btree_map(name, amount.clone(), 0..4);
+        let container = (limits, prop::option::weighted(0.1, "(default|force|disable|x)"));
+        let own: Vec<&str> = all[of].system().inputs().to_vec();
+        let key = if own.is_empty() {
+            prop::sample::select(keys.clone()).boxed()
+        } else {
+            prop_oneof![8 => prop::sample::select(own), 1 => prop::sample::select(keys.clone())].boxed()
+        };
+        let annotations = prop::collection::btree_map(key.prop_map(str::to_owned), value.clone(), 0..3);
+        (prop::collection::vec(container, 1..3), annotations).prop_map(|(containers, annotations)| {
+            let mut pod = pod(&vec![&[][..]; containers.len()]);
+            for (container, (limits, policy)) in pod.containers.iter_mut().zip(containers) {
+                container.variables.extend(policy.map(|policy| ("GPU_CORE_UTILIZATION_POLICY".to_owned(), policy)));
+                container.requests.clone_from(&limits);
+                container.limits = limits;
+            }
+            Pod { annotations, ..pod }
+        })
+    })
+}
+
+proptest! {
+    // Without a file of failures: it would stand in src/, where every folder is a crate.
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn translating_twice_changes_nothing(pod in any_pod(), is_favoured: bool) {
+        let Ok(Some(translation)) = translated_in(ALL, &pod, is_favoured) else { return Ok(()) };
+        let after = applied(&pod, &translation);
+        match translated_in(ALL, &after, is_favoured) {
+            Ok(None) => {}
+            Ok(Some(again)) => {
+                prop_assert!(again.limits.iter().all(Option::is_none), "{again:?}");
+                prop_assert!(again.annotations.is_empty() && again.record.outputs.is_empty(), "{again:?}");
+            }
+            Err(refusal) => prop_assert!(false, "{refusal}"),
+        }
+    }
+
+    #[test]
+    fn nothing_foreign_is_left(pod in any_pod(), is_favoured: bool) {
+        let Ok(Some(translation)) = translated_in(ALL, &pod, is_favoured) else { return Ok(()) };
+        let after = applied(&pod, &translation);
+        let names = ResourceNames::default();
+        for dialect in dialects(ALL) {
+            for name in dialect.resources(&names) {
+                prop_assert!(!after.containers.iter().any(|container| container.names(&name)), "{name}");
+            }
+            for key in dialect.system().inputs() {
+                prop_assert!(!after.annotations.contains_key(*key), "{key}");
+            }
+        }
+    }
+}

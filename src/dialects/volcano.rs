@@ -1,0 +1,111 @@
+//! Volcano's vGPU plugin, and its older device plugin.
+
+use divvy_api::ResourceNames;
+use divvy_api::names::annotation::TIER;
+use serde::{Deserialize, Serialize};
+
+use crate::draft::Draft;
+use crate::reading::Reading;
+use crate::{Part, Refusal, Size, System};
+
+/// Volcano.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Volcano {
+    /// MiB of one unit of memory: `--gpu-memory-factor` of its device plugin.
+    memory_factor: u64,
+}
+
+const NUMBER: &str = "volcano.sh/vgpu-number";
+const MEMORY: &str = "volcano.sh/vgpu-memory";
+const PERCENTAGE: &str = "volcano.sh/vgpu-memory-percentage";
+const CORES: &str = "volcano.sh/vgpu-cores";
+/// Resources of the older plugin: MiB of one GPU, or whole ones.
+const OLD_MEMORY: &str = "volcano.sh/gpu-memory";
+const OLD_NUMBER: &str = "volcano.sh/gpu-number";
+pub(crate) const MODE: &str = "volcano.sh/vgpu-mode";
+
+// === impl Volcano ===
+
+impl Default for Volcano {
+    fn default() -> Self {
+        Self { memory_factor: 1 }
+    }
+}
+
+impl System for Volcano {
+    fn resources(&self, _names: &ResourceNames) -> Vec<String> {
+        [NUMBER, MEMORY, PERCENTAGE, CORES, OLD_MEMORY, OLD_NUMBER].map(str::to_owned).into()
+    }
+
+    fn inputs(&self) -> &'static [&'static str] {
+        &[MODE]
+    }
+
+    fn outputs(&self) -> &'static [&'static str] {
+        &[
+            "volcano.sh/vgpu-ids-new",
+            "volcano.sh/vgpu-node",
+            "volcano.sh/vgpu-time",
+            "volcano.sh/bind-",
+            "volcano.sh/devices-to-allocate",
+            "volcano.sh/gpu-index",
+        ]
+    }
+
+    fn part(&self, container: Reading<'_>, _draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
+        let new = [NUMBER, MEMORY, PERCENTAGE, CORES].into_iter().find(|name| container.0.names(name));
+        let old = [OLD_MEMORY, OLD_NUMBER].into_iter().find(|name| container.0.names(name));
+        match (new, old) {
+            (Some(new), Some(old)) => {
+                Err(Refusal::Twice { first: container.0.field_of(new), second: container.0.field_of(old) })
+            }
+            (None, Some(_)) => old_part(container),
+            _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor),
+        }
+    }
+
+    fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+        set_mode(draft, MODE)
+    }
+}
+
+/// Equal parts of so many GPUs: what HAMi's descendants share. Without an amount it is all memory and no compute that is
+/// guaranteed, beside other containers.
+pub(crate) fn several(
+    container: Reading<'_>,
+    [number, memory, percentage, cores]: [&str; 4],
+    factor: u64,
+) -> Result<Option<Part>, Refusal> {
+    let (cards, cores) = (container.cards(number)?, container.percent(cores)?);
+    let amount = container.memory(memory, factor)?;
+    let percent = container.percent(percentage)?.map(Size::Percent);
+    if cards.is_none() && cores.is_none() && amount.is_none() && percent.is_none() {
+        return Ok(None);
+    }
+    let memory = amount.or(percent).unwrap_or(Size::Percent(100));
+    Ok(Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores: cores.unwrap_or(0) }))
+}
+
+fn old_part(container: Reading<'_>) -> Result<Option<Part>, Refusal> {
+    match (container.memory(OLD_MEMORY, 1)?, container.cards(OLD_NUMBER)?) {
+        (None, None) => Ok(None),
+        (None, Some(cards)) => Ok(Some(Part::whole(cards))),
+        (memory, None) => Ok(Some(Part { cards: 1, memory, cores: 0 })),
+        (Some(_), Some(_)) => {
+            Err(Refusal::Twice { first: container.0.field_of(OLD_MEMORY), second: container.0.field_of(OLD_NUMBER) })
+        }
+    }
+}
+
+/// How the pod's parts are to be enforced.
+pub(crate) fn set_mode(draft: &mut Draft<'_>, key: &'static str) -> Result<(), Refusal> {
+    let tier = match draft.take(key) {
+        None => return Ok(()),
+        Some("hami-core") => "shim",
+        Some("mig") => "mig",
+        Some("mps") => "mps",
+        Some(_) => return Err(draft.refuse(key, "is unknown: expected hami-core, mig or mps")),
+    };
+    draft.set(TIER, tier, &format!("annotation {key}"))
+}

@@ -1,0 +1,114 @@
+//! A pod in the words of another system becomes one in ours: what stands behind this knows no dialect.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use divvy_api::annotation::{self, DialectAnnotation, Document as _, RequestAnnotation};
+use divvy_dialects::{Amounts, Context, Translation};
+use serde_json::json;
+
+use super::Settings;
+use super::patch::{Changes, Patch};
+use super::pod::{self, Pod};
+use super::refusal::Refusal;
+
+/// A pod in our words.
+#[derive(Debug)]
+pub(super) struct Translated<'p> {
+    pub(super) pod: Cow<'p, Pod>,
+    /// What makes the pod so.
+    pub(super) patch: Patch,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The pod as the rest of admission reads it.
+pub(super) fn translate<'p>(
+    pod: &'p Pod,
+    namespace: &str,
+    settings: &Settings,
+) -> Result<Translated<'p>, Vec<Refusal>> {
+    let untouched = || Translated { pod: Cow::Borrowed(pod), patch: Patch::default(), warnings: Vec::new() };
+    if settings.dialects.is_empty() {
+        return Ok(untouched());
+    }
+    // An annotation that can't be read is refused where requests are.
+    let text = pod.annotation(RequestAnnotation::KEY);
+    let request: Option<RequestAnnotation> = text.and_then(|text| annotation::decode(text).ok());
+    let is_favoured = settings.favoured_namespaces.contain(namespace);
+    let context = Context { names: &settings.names, is_favoured };
+    let translation = divvy_dialects::translate(&pod.as_written(request.as_ref()), &settings.dialects, context);
+    let Some(translation) = translation.map_err(|refusal| vec![refusal.into()])? else { return Ok(untouched()) };
+    let record = record(pod, &translation.record).map_err(|refusal| vec![refusal])?;
+    Ok(apply(pod, translation, record, settings))
+}
+
+/// The annotation for this translation and for earlier ones of the pod, as another webhook may have added a container; `None` if
+/// it is as it should be.
+fn record(pod: &Pod, record: &DialectAnnotation) -> Result<Option<DialectAnnotation>, Refusal> {
+    let DialectAnnotation { name, containers, annotations, outputs } = record.clone();
+    if containers.is_empty() && annotations.is_empty() && outputs.is_empty() {
+        return Ok(None);
+    }
+    let Some(text) = pod.annotation(DialectAnnotation::KEY) else { return Ok(Some(record.clone())) };
+    let before: DialectAnnotation = annotation::decode(text)?;
+    let mut known = before.clone();
+    if known.name != name {
+        return Err(Refusal::Dialect(divvy_dialects::Refusal::Mixed {
+            first: format!("annotation {}", DialectAnnotation::KEY),
+            first_system: known.name,
+            second: "the pod".to_owned(),
+            second_system: name,
+        }));
+    }
+    known.containers.extend(containers);
+    known.annotations.extend(annotations);
+    known.outputs.extend(outputs.into_iter().filter(|output| !before.outputs.contains(output)));
+    Ok((known != before).then_some(known))
+}
+
+fn apply<'p>(
+    pod: &'p Pod,
+    translation: Translation,
+    record: Option<DialectAnnotation>,
+    settings: &Settings,
+) -> Translated<'p> {
+    let (mut patch, mut translated) = (Patch::default(), pod.clone());
+    for (at, (place, limits)) in pod.containers().zip(&translation.limits).enumerate() {
+        let Some(limits) = limits else { continue };
+        let changes = |present| changes(present, limits, &translation.resources, settings);
+        let [of_limits, of_requests] = [place.limits(), place.requests()].map(changes);
+        if !place.has_resources() {
+            patch.add(&format!("{}/resources", place.pointer()), json!({}));
+        }
+        translated.change_amounts(at, &of_limits, &of_requests);
+        for (list, present, changes) in
+            [("limits", place.limits(), of_limits), ("requests", place.requests(), of_requests)]
+        {
+            patch.change(&format!("{}/resources/{list}", place.pointer()), present.is_some(), changes);
+        }
+    }
+    let mut annotations: Changes = BTreeMap::new();
+    annotations.extend(translation.annotations.into_iter().map(|(key, value)| (key, value.map(Into::into))));
+    annotations
+        .extend(record.map(|record| (DialectAnnotation::KEY.to_owned(), Some(annotation::encode(&record).into()))));
+    patch.change("/metadata/annotations", pod.annotations().is_some(), annotations.clone());
+    translated.annotate(&annotations);
+    let scheduler = pod.scheduler().and_then(|name| settings.rewrite_schedulers.get(name));
+    if let Some(scheduler) = scheduler.filter(|_| !patch.is_empty()) {
+        patch.add("/spec/schedulerName", scheduler.as_str().into());
+    }
+    Translated { pod: Cow::Owned(translated), patch, warnings: translation.warnings }
+}
+
+/// How a list of amounts has to change to have these, and no other of Divvy's or the other system's.
+fn changes(present: Option<&pod::Amounts>, limits: &Amounts, resources: &[String], settings: &Settings) -> Changes {
+    let present = present.into_iter().flatten();
+    let surplus = present
+        .clone()
+        .map(|(name, _)| name)
+        .filter(|name| (settings.names.is_ours(name) || resources.contains(*name)) && !limits.contains_key(*name));
+    let missing =
+        limits.iter().filter(|(name, amount)| !present.clone().any(|(key, text)| key == *name && text.0 == **amount));
+    let missing = missing.map(|(name, amount)| (name.clone(), Some(amount.as_str().into())));
+    surplus.map(|name| (name.clone(), None)).chain(missing).collect()
+}
