@@ -1,9 +1,9 @@
 //! Admission: a review in, a review out. No network, no clock, no state.
 //!
 //! ```text
-//! body ──review──▶ Request ──pod──▶ Pod ──examine──▶ requests, standings, preferences ──mutate──▶ patch, warnings
-//!                                      │                        │             └────validate──▶ yes or no
-//!                                      └── anything wrong ──▶ refusals, all at once
+//! body ──review──▶ Request ──pod──▶ Pod ──translate──▶ Pod in our words ──examine──▶ requests, access, preferences
+//!                                                                  │             ├──mutate──▶ patch, warnings
+//!                                     refusals, all at once ◀── anything wrong   └─validate──▶ yes or no
 //! ```
 //!
 //! The pod is read through a narrow view, in one pass, and answered with a patch of exactly what changes: unknown fields

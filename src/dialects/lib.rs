@@ -153,7 +153,7 @@ enum Size {
 ///
 /// Containers that `request` names come with amounts that Divvy has written, and are left as they are.
 pub fn translate(pod: &Pod, dialects: &[Dialect], context: Context<'_>) -> Result<Option<Translation>, Refusal> {
-    let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, first_word(dialect, pod, context.names)?)));
+    let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, dialect.first_word(pod, context.names)?)));
     let dialect = match (spoken.next(), spoken.next()) {
         (Some((first, word)), Some((second, other))) => {
             return Err(Refusal::Mixed {
@@ -178,17 +178,6 @@ pub fn translate(pod: &Pod, dialects: &[Dialect], context: Context<'_>) -> Resul
 fn translated_from(pod: &Pod) -> Option<String> {
     let record: DialectAnnotation = annotation::decode(pod.annotations.get(DialectAnnotation::KEY)?).ok()?;
     Some(record.name)
-}
-
-/// Where a pod uses a word of this dialect first.
-fn first_word(dialect: &Dialect, pod: &Pod, names: &ResourceNames) -> Option<String> {
-    let (system, resources) = (dialect.system(), dialect.system().resources(names));
-    let resource = pod.containers.iter().find_map(|container| {
-        let name = resources.iter().find(|name| container.names(name))?;
-        Some(container.field_of(name))
-    });
-    let annotation = system.inputs().iter().find(|key| pod.annotations.contains_key(**key));
-    resource.or_else(|| annotation.map(|key| format!("annotation {key}")))
 }
 
 // === impl Part ===

@@ -16,6 +16,7 @@ use crate::hami::Hami;
 use crate::kai::Kai;
 use crate::koordinator::Koordinator;
 use crate::nano_gpu::NanoGpu;
+use crate::pod::Pod;
 use crate::time_slicing::TimeSlicing;
 use crate::vgpu_manager::VgpuManager;
 use crate::volcano::Volcano;
@@ -94,6 +95,22 @@ impl Dialect {
             Settings::VgpuManager(_) => "vgpu-manager",
             Settings::TimeSlicing(_) => "time-slicing",
         }
+    }
+
+    /// Whether a pod has words of the other system that Divvy doesn't have.
+    pub fn is_spoken(&self, pod: &Pod, names: &ResourceNames) -> bool {
+        self.first_word(pod, names).is_some()
+    }
+
+    /// Where a pod uses a word of this dialect first.
+    pub(crate) fn first_word(&self, pod: &Pod, names: &ResourceNames) -> Option<String> {
+        let (system, resources) = (self.system(), self.system().resources(names));
+        let resource = pod.containers.iter().find_map(|container| {
+            let name = resources.iter().find(|name| container.names(name))?;
+            Some(container.field_of(name))
+        });
+        let annotation = system.inputs().iter().find(|key| pod.annotations.contains_key(**key));
+        resource.or_else(|| annotation.map(|key| format!("annotation {key}")))
     }
 
     /// Resources of the other system that its users write.

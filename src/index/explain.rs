@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_api::annotation::{self, Cards, Planned};
+use divvy_api::annotation::{self, Cards, DialectAnnotation, Document as _, Planned};
 use divvy_api::names::annotation::{CARDS, INPUTS, PLANNED};
 use divvy_api::pod::peak;
 use divvy_api::request::Totals;
@@ -80,6 +80,9 @@ pub struct Asks {
     /// Annotations of the author, by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wishes: BTreeMap<String, String>,
+    /// What the author wrote in the words of another system, which was translated at admission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<DialectAnnotation>,
 }
 
 /// A container's request, with defaults for amounts that were left out.
@@ -296,7 +299,9 @@ impl Asks {
             peak(requests().map(|(container, request)| (container.kind, request.totals())));
         let peak = Peak { cards: count, memory_mi: memory, memory_percent: percent, cores };
         let wish = |key: &&str| Some(((*key).to_owned(), pod.annotations.get(*key)?.clone()));
-        Self { containers: containers.collect(), peak, wishes: INPUTS.iter().filter_map(wish).collect() }
+        let wishes = INPUTS.iter().filter_map(wish).collect();
+        let dialect = pod.annotations.get(DialectAnnotation::KEY).and_then(|text| annotation::decode(text).ok());
+        Self { containers: containers.collect(), peak, wishes, dialect }
     }
 }
 

@@ -1,12 +1,15 @@
 //! The command line, and how the process ends.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::doctor;
 use crate::explain;
+use crate::gpushare;
 use crate::inspect;
+use crate::migrate;
 use crate::output::{CommandOutput, Misused, write_stderr};
 use crate::simulate;
 use crate::text::plain;
@@ -32,7 +35,11 @@ enum Command {
     Explain(explain::Args),
     Doctor(doctor::Args),
     Top(top::Args),
+    Migrate(migrate::Args),
     Simulate(simulate::Args),
+    /// By the name of the program alone.
+    #[command(skip)]
+    Gpushare(gpushare::Args),
 }
 
 /// As sysexits.h has it, and the daemons.
@@ -40,8 +47,15 @@ const EX_USAGE: u8 = 64;
 
 /// The program.
 pub fn main() -> ExitCode {
-    let CommandLine { command } = match CommandLine::try_parse() {
-        Ok(line) => line,
+    let called =
+        std::env::args_os().next().and_then(|program| Some(Path::new(&program).file_name()? == gpushare::PROGRAM));
+    let command = if called == Some(true) {
+        gpushare::Args::try_parse().map(Command::Gpushare)
+    } else {
+        CommandLine::try_parse().map(|CommandLine { command }| command)
+    };
+    let command = match command {
+        Ok(command) => command,
         Err(wrong) if wrong.use_stderr() => {
             write_stderr(&wrong.render().to_string());
             return ExitCode::from(EX_USAGE);
@@ -52,10 +66,12 @@ pub fn main() -> ExitCode {
     let told = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         runtime.block_on(async {
             match command {
+                Command::Gpushare(args) => Ok(gpushare::run(args).await),
                 Command::Inspect(args) => inspect::run(args).await,
                 Command::Explain(args) => explain::run(args).await,
                 Command::Doctor(args) => doctor::run(args).await,
                 Command::Top(args) => top::run(args).await,
+                Command::Migrate(args) => migrate::run(args).await,
                 Command::Simulate(args) => simulate::run(args).await,
             }
         })
@@ -83,7 +99,7 @@ mod tests {
 
     #[test]
     fn help_of_each_command_matches_snapshot() {
-        for command in ["inspect", "explain", "doctor", "top", "simulate"] {
+        for command in ["inspect", "explain", "doctor", "top", "migrate", "simulate"] {
             let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
             insta::assert_snapshot!(command, help.to_string());
         }

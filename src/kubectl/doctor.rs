@@ -3,6 +3,7 @@
 mod certificate;
 mod check;
 mod cluster;
+mod dialects;
 mod facts;
 mod leftovers;
 mod nodes;
@@ -74,6 +75,7 @@ fn all(facts: &Facts) -> Vec<Check> {
     checks.extend(webhook::webhook(facts));
     checks.extend(webhook::soft_taints(facts));
     checks.extend(webhook::hidden(facts));
+    checks.extend(dialects::dialects(facts));
     checks.extend(leftovers::of_divvy(facts));
     checks.extend(leftovers::of_others(facts));
     checks.extend([pods::waiting(facts), cluster::toolkit()]);

@@ -1,6 +1,6 @@
 //! `kubectl divvy inspect`: GPUs of each node, the pods that hold shares of them, what is free, and problems.
 
-mod fetch;
+pub(crate) mod fetch;
 mod host;
 mod read;
 pub mod report;
@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 
 pub(crate) use self::fetch::Found;
 pub(crate) use self::host::{Host, NodeView};
+pub(crate) use self::report::NodeReport;
 use self::report::Report;
 use crate::cluster::ClusterArgs;
 use crate::output::{CommandOutput, Format, format};

@@ -9,6 +9,7 @@
 //!      │     └─ tables, hints                                          pure
 //!      ├▶ doctor ──▶ facts ──▶ one check per part                      pure
 //!      ├▶ top ──▶ each daemon's /usage, through the API server
+//!      ├▶ migrate ──▶ divvy_dialects, on pods of a cluster or of a file    pure
 //!      └▶ simulate ──▶ divvy_simulate, on files                        pure
 //! ```
 
@@ -16,7 +17,10 @@ pub mod cli;
 pub mod cluster;
 pub mod doctor;
 pub mod explain;
+mod gpushare;
 pub mod inspect;
+mod limits;
+pub mod migrate;
 pub mod output;
 pub mod simulate;
 mod text;

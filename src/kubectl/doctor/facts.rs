@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::systems::{SYSTEMS, System};
 use crate::cluster::{Cluster, Refusal};
 use crate::inspect::NodeView;
+use crate::limits::Limit;
 
 /// What was read, or why it couldn't be.
 pub(super) type Fact<T> = Result<T, Refusal>;
@@ -44,6 +45,8 @@ pub(super) struct Facts {
     pub(super) objects: Fact<Vec<Object>>,
     /// Namespaces with the label [`HIDES_GPUS`], whatever its value.
     pub(super) hiding: Fact<Vec<Namespace>>,
+    /// `ResourceQuota`s and `LimitRange`s.
+    pub(super) limits: Fact<Vec<Limit>>,
     /// Pods that haven't started.
     pub(super) pending: Fact<Vec<PodView>>,
     /// Pods that run; read only if nothing else shows that the scheduler calls the extender.
@@ -59,6 +62,8 @@ pub(super) struct WebhookFacts {
     pub(super) extender: ServiceFacts,
     pub(super) mutating: Fact<Option<Configuration>>,
     pub(super) validating: Fact<Option<Configuration>>,
+    /// Configuration of the replicas.
+    pub(super) config: Fact<Option<ConfigMap>>,
     pub(super) secret: Fact<Option<Secret>>,
     pub(super) lease: Fact<Option<Lease>>,
     pub(super) replicas: Fact<Vec<Replica>>,
@@ -113,6 +118,15 @@ pub(super) struct Webhook {
     pub(super) client_config: ClientConfig,
     #[serde(default)]
     pub(super) failure_policy: String,
+    #[serde(default)]
+    pub(super) match_conditions: Vec<MatchCondition>,
+}
+
+/// CEL that the API server evaluates before it calls.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct MatchCondition {
+    pub(super) name: String,
+    pub(super) expression: String,
 }
 
 /// Certificate authorities that the API server trusts.
@@ -148,7 +162,7 @@ const CALLS: &str = "divvy_extender_calls_total";
 impl Facts {
     pub(super) async fn gather(cluster: &Cluster, namespace: String) -> Self {
         let client = || cluster.client();
-        let webhook = WebhookFacts::gather(cluster, &namespace).await;
+        let webhook = Box::pin(WebhookFacts::gather(cluster, &namespace)).await; // large: it holds every answer
         let calls = webhook.calls();
         let pods = async |phase: &str| {
             let selected = ListParams::default().fields(&format!("status.phase={phase}"));
@@ -166,6 +180,7 @@ impl Facts {
             agents: agents(cluster).await,
             objects: objects(cluster).await,
             hiding: cluster.list(&Api::all(client()), Some(HIDES_GPUS)).await,
+            limits: Limit::list(cluster).await,
             pending: pods("Pending").await,
             running: if calls.is_some_and(|calls| calls > 0.0) { Ok(Vec::new()) } else { pods("Running").await },
             webhook,
@@ -262,6 +277,7 @@ impl WebhookFacts {
             extender: ServiceFacts::gather(cluster, namespace, EXTENDER).await,
             mutating: configuration("mutatingwebhookconfigurations").await,
             validating: configuration("validatingwebhookconfigurations").await,
+            config: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
             secret: serving_secret(cluster, namespace).await,
             lease: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
             replicas: replicas(cluster, namespace).await,

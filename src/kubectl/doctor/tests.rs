@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::facts::{Agent, Configuration, EXTENDER, HIDES_GPUS, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
 use super::*;
 use crate::cluster::Refusal;
+use crate::limits::Limit;
 
 /// A certificate that is valid in 2026, in PEM; another one with each call.
 fn certificate() -> String {
@@ -110,6 +111,7 @@ fn sound() -> Facts {
             extender: service(EXTENDER, &json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }])),
             mutating: Ok(Some(configuration(&[("mutate.divvy.dev", "Fail"), ("hide.divvy.dev", "Fail")]))),
             validating: Ok(Some(configuration(&[("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")]))),
+            config: Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": "version: v1\n" } })))),
             secret: Ok(Some(read(json!({ "data": { "ca.crt": ByteString(CA.as_bytes().to_vec()) } })))),
             lease: Ok(Some(read(json!({ "spec": {
                 "holderIdentity": "divvy-webhook-a", "renewTime": "2026-11-21T11:59:58.000000Z",
@@ -119,6 +121,7 @@ fn sound() -> Facts {
         agents: Ok(vec![agent("divvy-system", "divvy-node", &["node-1", "node-2"])]),
         objects: Ok(Vec::new()),
         hiding: Ok(vec![labelled("team-a", "true"), labelled("team-b", "true")]),
+        limits: Ok(Vec::new()),
         pending: Ok(Vec::new()),
         running: Ok(Vec::new()),
     }
@@ -420,3 +423,31 @@ fn soft_taints_without_a_webhook_are_left_over() {
 }
 
 mod leftovers;
+
+#[test]
+fn dialects_are_compared_with_the_match_conditions() {
+    let with = |dialects: &str, expression: &str, quota: Value| {
+        wrong(|facts| {
+            let text = format!("version: v1\ndialects: {dialects}\n");
+            facts.webhook.config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
+            let mutating = facts.webhook.mutating.as_mut().expect("one").as_mut().expect("one");
+            let condition = json!({ "name": "requests-gpus", "expression": expression });
+            mutating.webhooks[0].match_conditions = vec![read(condition)];
+            facts.limits = Ok(Limit::read("ResourceQuota", &quota).into_iter().collect());
+        })
+    };
+    let names = "name in ['nvidia.com/gpucores', 'aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage']";
+    assert_eq!(with("[gpushare]", names, json!({})), "");
+    let quota = json!({
+        "metadata": { "name": "gpus", "namespace": "ml" }, "spec": { "hard": { "requests.aliyun.com/gpu-mem": "20", "pods": "4" } },
+    });
+    let breaks = [
+        with("[gpushare]", "name in ['nvidia.com/gpucores']", json!({})),
+        with("[gpushare, kai]", names, json!({})),
+        with("[gpushare]", names, quota.clone()),
+        with("[slurm]", names, json!({})),
+        with("[kai, kai]", names, json!({})),
+    ];
+    insta::assert_snapshot!(breaks.join("\n"));
+    assert_eq!(with("[]", "", quota), "", "nothing is translated");
+}

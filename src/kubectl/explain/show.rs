@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use divvy_api::Memory;
-use divvy_api::annotation::{Cards, Planned};
+use divvy_api::annotation::{Cards, DialectAnnotation, Planned};
 use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
 use divvy_index::{Expectation, ExpectedPart, Unschedulable};
 
@@ -36,6 +36,9 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     }
     let wishes = asks.iter().flat_map(|asks| &asks.wishes);
     lines.extend(wishes.map(|(key, wish)| format!("  wish: {key}: {}\n", plain(wish))));
+    lines.extend(
+        asks.iter().filter_map(|asks| asks.dialect.as_ref()).map(|dialect| format!("  {}\n", plain(&origin(dialect)))),
+    );
     if let Some(Expectation { pods, .. }) = expected.as_ref().filter(|_| wide) {
         lines.push(format!("  expected: requests like those of {pods} pods\n"));
     }
@@ -48,6 +51,17 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     let tables =
         tables.into_iter().filter(|rows| !rows.is_empty()).map(|rows| format!("\n{}", table(rows, with_heads)));
     std::iter::once(head).chain(lines).chain(tables).collect()
+}
+
+/// What was written in another system's words.
+fn origin(DialectAnnotation { name, containers, annotations, .. }: &DialectAnnotation) -> String {
+    let container = |(container, limits): (&String, &BTreeMap<String, String>)| {
+        let limits: Vec<String> = limits.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
+        format!("{container}: {}", limits.join(", "))
+    };
+    let annotations = annotations.iter().map(|(key, value)| format!("{key}: {value}"));
+    let parts: Vec<String> = containers.iter().map(container).chain(annotations).collect();
+    format!("translated from {name}: {}", parts.join("; "))
 }
 
 fn container_row(asks: &ContainerAsks) -> Row {

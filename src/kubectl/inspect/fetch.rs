@@ -22,15 +22,15 @@ pub struct Found {
 }
 
 /// What was found, and what wasn't.
-pub(super) struct Answer {
-    pub(super) nodes: Vec<Found>,
+pub(crate) struct Answer {
+    pub(crate) nodes: Vec<Found>,
     /// Nodes without a `GpuNode`.
-    pub(super) missing: Vec<Refusal>,
+    pub(crate) missing: Vec<Refusal>,
     pub(super) remarks: Vec<String>,
 }
 
 /// Reads the `GpuNode`s of these names, or all; of Nodes with certain labels only.
-pub(super) async fn fetch(cluster: &Cluster, names: &[String], selector: Option<&str>) -> anyhow::Result<Answer> {
+pub(crate) async fn fetch(cluster: &Cluster, names: &[String], selector: Option<&str>) -> anyhow::Result<Answer> {
     let gpu_nodes = cluster.gpu_nodes();
     let mut answer = Answer { nodes: Vec::new(), missing: Vec::new(), remarks: Vec::new() };
     let mut objects = Vec::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use divvy_api::ResourceNames;
 use divvy_api::names::taint;
 use divvy_api::quantity::parse_cpu;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
@@ -48,6 +48,8 @@ struct Spec {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Status {
     #[serde(default)]
+    addresses: Vec<NodeAddress>,
+    #[serde(default)]
     conditions: Vec<NodeCondition>,
     #[serde(default)]
     capacity: BTreeMap<String, String>,
@@ -87,6 +89,15 @@ impl Host {
             problems.push("the Node is cordoned (spec.unschedulable)".to_owned());
         }
         problems
+    }
+}
+
+impl Host {
+    /// The first address of type `InternalIP`.
+    pub(crate) fn internal_address(&self) -> Option<&str> {
+        let Self::There(node) = self else { return None };
+        let internal = node.status.addresses.iter().find(|address| address.type_ == "InternalIP");
+        internal.map(|address| address.address.as_str())
     }
 }
 

@@ -6,6 +6,7 @@ mod docs;
 mod doctor;
 mod explain;
 mod inspect;
+mod migrate;
 mod simulate;
 mod top;
 

@@ -1,0 +1,115 @@
+//! Other systems whose pods are translated: whether the API server sends them, and what counts their resources in vain.
+
+use std::collections::BTreeSet;
+
+use divvy_api::ResourceNames;
+use divvy_dialects::{Dialect, check};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize;
+
+use super::check::Check;
+use super::facts::{Configuration, Facts, Webhook};
+use crate::text::listed;
+
+/// Key of the ConfigMap with the webhook's configuration.
+const KEY: &str = "divvy-webhook.yaml";
+/// Match condition by which the API server recognises pods that request GPUs.
+const CONDITION: &str = "requests-gpus";
+/// Most objects that are named.
+const MOST: usize = 3;
+
+/// What is read of the webhook's configuration.
+#[derive(Default, Deserialize)]
+struct Keys {
+    #[serde(default)]
+    dialects: Vec<Dialect>,
+}
+
+/// Checks of the dialects that are switched on; none if there are none.
+pub(super) fn dialects(facts: &Facts) -> Vec<Check> {
+    let config = match &facts.webhook.config {
+        Err(refused) => return vec![Check::unseen("dialects", refused)],
+        Ok(config) => config.as_ref(),
+    };
+    let names = ResourceNames::default();
+    let dialects = match configured(config).and_then(|dialects| check(&dialects, &names).map(|()| dialects)) {
+        Ok(dialects) if dialects.is_empty() => return Vec::new(),
+        Ok(dialects) => dialects,
+        Err(problem) => {
+            return vec![Check::failed(
+                "dialects",
+                problem,
+                "correct dialects in the webhook's configuration: docs/dialects",
+            )];
+        }
+    };
+    [Some(reviewed(&dialects, &names, facts)), quotas(&dialects, &names, facts)].into_iter().flatten().collect()
+}
+
+fn configured(config: Option<&ConfigMap>) -> Result<Vec<Dialect>, String> {
+    let Some(text) = config.and_then(|config| config.data.as_ref()?.get(KEY)) else { return Ok(Vec::new()) };
+    let keys = serde_saphyr::from_str::<Option<Keys>>(text);
+    let keys = keys.map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
+    Ok(keys.unwrap_or_default().dialects)
+}
+
+/// Whether the match conditions name what these dialects are recognised by.
+fn reviewed(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Check {
+    let link = "dialects";
+    let on: Vec<&str> = dialects.iter().map(Dialect::name).collect();
+    let wanted: Vec<String> = dialects
+        .iter()
+        .flat_map(|dialect| {
+            let annotations = dialect.requesting_annotations().iter().map(ToString::to_string);
+            dialect.resources(names).into_iter().chain(annotations)
+        })
+        .collect();
+    let configurations = [&facts.webhook.mutating, &facts.webhook.validating];
+    let configurations = configurations.into_iter().filter_map(|configuration| configuration.as_ref().ok()?.as_ref());
+    let webhooks = configurations.flat_map(|Configuration { webhooks }| webhooks);
+    let lacking: Vec<(&str, Vec<&String>)> = webhooks
+        .filter_map(|webhook| {
+            let expression = condition(webhook)?;
+            let absent = wanted.iter().filter(|name| !expression.contains(&format!("'{name}'"))).collect::<Vec<_>>();
+            (!absent.is_empty()).then_some((webhook.name.as_str(), absent))
+        })
+        .collect();
+    let Some((webhook, absent)) = lacking.first() else {
+        return Check::ok(link, format!("pods of {} are translated", on.join(", ")));
+    };
+    let absent: Vec<&str> = absent.iter().map(|name| name.as_str()).collect();
+    Check::failed(
+        link,
+        format!(
+            "{} on, but the match conditions of {webhook} don't name {}: such pods are not translated, and wait for ever",
+            on.join(", "),
+            listed(&absent, MOST)
+        ),
+        "helm upgrade with webhook.dialects; with the manifests, add the names in webhook-configurations.yaml: docs/dialects",
+    )
+}
+
+fn condition(webhook: &Webhook) -> Option<&str> {
+    let conditions = webhook.match_conditions.iter();
+    conditions.filter(|condition| condition.name == CONDITION).map(|condition| condition.expression.as_str()).next()
+}
+
+/// Quota is counted after the translation.
+fn quotas(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Option<Check> {
+    let link = "quotas of other systems";
+    let limits = match &facts.limits {
+        Err(refused) => return Some(Check::unseen(link, refused)),
+        Ok(limits) => limits,
+    };
+    let foreign: BTreeSet<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
+    let found = limits.iter().filter(|limit| !limit.of(&foreign).is_empty());
+    let found: Vec<String> =
+        found.map(|limit| format!("{} {}/{}", limit.kind.to_lowercase(), limit.namespace, limit.name)).collect();
+    (!found.is_empty()).then(|| {
+        Check::warning(
+            link,
+            format!("{} count resources that no pod requests once it is translated", listed(&found, MOST)),
+            "write them anew for requests.nvidia.com/gpu, gpumem, gpumem-percentage and gpucores",
+        )
+    })
+}

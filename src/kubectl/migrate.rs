@@ -1,0 +1,77 @@
+//! `kubectl divvy migrate`: what pods of other GPU-sharing systems would become, before anything is changed.
+//!
+//! ```text
+//! API server ─fetch─┐
+//!                   ├▶ objects ──translate──▶ report ──▶ tables, or JSON and YAML
+//! manifests ──read──┘
+//! ```
+//!
+//! The translation is the one of admission.
+
+mod fetch;
+mod read;
+mod report;
+mod show;
+
+use std::path::PathBuf;
+
+use divvy_dialects::Dialect;
+
+use self::report::Report;
+use crate::cluster::ClusterArgs;
+use crate::output::{CommandOutput, Format, Misused, format};
+
+/// Shows what pods of other GPU-sharing systems would become, before anything is changed
+///
+/// Node by node which systems have pods there, workload by workload what its pods would request and what they would lose,
+/// which quotas stop matching, and the order of steps. Reads nodes, pods, ResourceQuotas and LimitRanges of all namespaces.
+///
+/// Exit code: 1 if a workload would be refused, or something couldn't be read.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// File of manifests to look at instead of a cluster, - for standard input
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
+    /// Systems and their settings, as in the webhook's configuration, such as '[hami, {name: gpushare, unit: Mi}]'
+    /// [default: all but time-slicing, whose replicas nobody knows]
+    #[arg(long, value_name = "YAML", value_parser = dialects, hide_default_value = true)]
+    dialects: Option<Dialects>,
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Clone, Debug)]
+struct Dialects(Vec<Dialect>);
+
+fn dialects(text: &str) -> Result<Dialects, String> {
+    let parsed = serde_saphyr::from_str(text);
+    parsed.map(Dialects).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+}
+
+/// Those that need no settings.
+fn all() -> Dialects {
+    let named = Dialect::NAMES.iter().filter_map(|name| serde_json::from_value((*name).into()).ok());
+    Dialects(named.collect())
+}
+
+/// Reads, translates and formats.
+pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
+    let Args { check, dialects, output, cluster } = args;
+    let Dialects(dialects) = dialects.unwrap_or_else(all);
+    let (objects, remarks) = match check {
+        Some(file) => {
+            (read::file(&file).map_err(|error| Misused::new(format!("{}: {error:#}", file.display())))?, Vec::new())
+        }
+        None => fetch::objects(&cluster.connect().await?).await?,
+    };
+    let report = Report::of(&objects, &dialects);
+    let answer = format(&report, output, |_| show::text(&report))?;
+    let incomplete = !remarks.is_empty() || report.workloads.iter().any(|workload| workload.refused.is_some());
+    Ok(CommandOutput { answer, remarks, incomplete })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! What a migration would change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use divvy_api::limits::normalise;
+use divvy_api::request::Defaults;
+use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, ResourceNames};
+use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, Translation, translate};
+use serde::Serialize;
+
+use super::read::{Found, Objects};
+
+/// Everything that concerns GPUs. Fields are added without notice; one that changes its meaning, or goes, comes with another
+/// `version`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    /// `v1`: of this structure.
+    version: &'static str,
+    pub(super) nodes: Vec<Node>,
+    pub(super) workloads: Vec<Workload>,
+    pub(super) limits: Vec<Lost>,
+    pub(super) steps: Vec<String>,
+}
+
+/// A node with GPU pods of other systems, or their resources.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Node {
+    pub(super) name: String,
+    /// Pods, by system.
+    pub(super) pods: BTreeMap<String, usize>,
+    /// Resources of other systems that it advertises.
+    pub(super) resources: Vec<String>,
+}
+
+/// A workload whose pods request GPUs.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Workload {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Pods that haven't ended; 0 for one that was read from a file.
+    pub(super) pods: usize,
+    /// In whose words it is written.
+    pub(super) system: String,
+    /// Amounts as written, container by container.
+    pub(super) written: String,
+    /// Requests that it would have.
+    pub(super) becomes: String,
+    /// What wouldn't be kept, or would mean something else.
+    pub(super) warnings: Vec<String>,
+    /// Why its pods would be refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) refused: Option<String>,
+    #[serde(skip)]
+    scheduler: Option<String>,
+}
+
+/// A `ResourceQuota` or `LimitRange` that would count nothing any more.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Lost {
+    pub(super) kind: &'static str,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) resources: Vec<String>,
+}
+
+/// System of pods in Divvy's words, which HAMi's and NVIDIA's are too.
+const PLAIN: &str = "nvidia.com/gpu";
+/// Schedulers of other systems, which are gone after the migration.
+const SCHEDULERS: [&str; 6] =
+    ["hami-scheduler", "4pd-scheduler", "volcano", "kai-scheduler", "vgpu-scheduler", "koord-scheduler"];
+
+// === impl Report ===
+
+impl Report {
+    pub(super) fn of(objects: &Objects, dialects: &[Dialect]) -> Self {
+        let names = ResourceNames::default();
+        let foreign: BTreeSet<String> = dialects.iter().flat_map(|dialect| dialect.resources(&names)).collect();
+        let mut workloads: BTreeMap<(String, String, String), Workload> = BTreeMap::new();
+        let mut pods_of: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+        for found in &objects.pods {
+            let Some(workload) = Workload::of(found, dialects, &names) else { continue };
+            if let Some(node) = &found.node {
+                *pods_of.entry(node.clone()).or_default().entry(workload.system.clone()).or_default() += 1;
+            }
+            let key = (workload.namespace.clone(), workload.kind.clone(), workload.name.clone());
+            workloads.entry(key).or_insert(workload).pods += usize::from(found.node.is_some());
+        }
+        let resources = |node: &String| -> Vec<String> {
+            objects.nodes.get(node).into_iter().flatten().filter(|name| foreign.contains(*name)).cloned().collect()
+        };
+        let listed: BTreeSet<&String> = objects.nodes.keys().chain(pods_of.keys()).collect();
+        let nodes = listed.into_iter().map(|name| Node {
+            name: name.clone(),
+            pods: pods_of.get(name).cloned().unwrap_or_default(),
+            resources: resources(name),
+        });
+        let nodes: Vec<Node> = nodes.filter(|node| !node.pods.is_empty() || !node.resources.is_empty()).collect();
+        let lost = objects.limits.iter().filter_map(|limit| {
+            let resources = limit.of(&foreign);
+            let (kind, namespace, name) = (limit.kind, limit.namespace.clone(), limit.name.clone());
+            (!resources.is_empty()).then_some(Lost { kind, namespace, name, resources })
+        });
+        let (workloads, limits): (Vec<Workload>, Vec<Lost>) = (workloads.into_values().collect(), lost.collect());
+        let steps = steps(&nodes, &workloads, &limits);
+        Self { version: "v1", nodes, workloads, limits, steps }
+    }
+}
+
+/// What an administrator does, in this order.
+fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost]) -> Vec<String> {
+    let systems: BTreeSet<&str> =
+        workloads.iter().map(|workload| &*workload.system).filter(|of| *of != PLAIN).collect();
+    if systems.is_empty() && nodes.is_empty() && workloads.is_empty() {
+        return Vec::new();
+    }
+    let mut steps = Vec::new();
+    let refused = workloads.iter().filter(|workload| workload.refused.is_some()).count();
+    if refused > 0 {
+        steps.push(format!("change what is refused above ({refused}): such pods could not be created any more"));
+    }
+    let list = systems.into_iter().collect::<Vec<_>>().join(", ");
+    steps.push(format!("install Divvy with dialects: [{list}], on no node yet: daemonset.nodeSelector of the chart"));
+    for limit in limits {
+        let Lost { kind, namespace, name, .. } = limit;
+        steps.push(format!("write {kind} {namespace}/{name} anew, in requests.nvidia.com/gpu, gpumem and gpucores"));
+    }
+    let schedulers: BTreeSet<&str> = workloads.iter().filter_map(|workload| workload.scheduler.as_deref()).collect();
+    if !schedulers.is_empty() {
+        let rewrites: Vec<String> = schedulers.iter().map(|name| format!("{name}=default-scheduler")).collect();
+        steps.push(format!("give their pods to your scheduler: rewriteSchedulers: [{}]", rewrites.join(", ")));
+    }
+    for Node { name, pods, .. } in nodes {
+        let count: usize = pods.values().sum();
+        let running = match count {
+            0 => String::new(),
+            1 => ", which ends 1 GPU pod".to_owned(),
+            _ => format!(", which ends {count} GPU pods"),
+        };
+        steps.push(format!(
+            "kubectl drain {name} --ignore-daemonsets{running}; take the other system's DaemonSet off it, label it for divvy-node, kubectl uncordon {name}"
+        ));
+    }
+    steps.push("kubectl divvy doctor: what the other systems left behind, and how it is removed".to_owned());
+    steps
+}
+
+// === impl Workload ===
+
+impl Workload {
+    /// `None` if it has nothing to do with GPUs.
+    fn of(found: &Found, dialects: &[Dialect], names: &ResourceNames) -> Option<Self> {
+        let Found { kind, namespace, name, scheduler, pod, .. } = found;
+        let context = Context { names, is_favoured: false };
+        let translated = translate(pod, dialects, context);
+        let spoken = dialects.iter().find(|dialect| dialect.is_spoken(pod, names));
+        let requests_plain =
+            pod.containers.iter().any(|container| container.limits.keys().any(|name| names.is_ours(name)));
+        let system = match spoken {
+            Some(dialect) => dialect.name().to_owned(),
+            None if requests_plain => PLAIN.to_owned(),
+            None => return None,
+        };
+        let scheduler = scheduler.clone().filter(|scheduler| SCHEDULERS.contains(&&**scheduler));
+        let workload = Self {
+            kind: kind.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            pods: 0,
+            system,
+            written: written(pod, dialects, names),
+            becomes: String::new(),
+            warnings: Vec::new(),
+            refused: None,
+            scheduler,
+        };
+        Some(match translated {
+            Err(refusal) => Self { refused: Some(refusal.to_string()), ..workload },
+            Ok(translation) => match becomes(pod, translation.as_ref(), names) {
+                Err(refused) => Self { refused: Some(refused), ..workload },
+                Ok(becomes) => {
+                    let warnings = translation.map(|translation| translation.warnings).unwrap_or_default();
+                    Self { becomes, warnings, ..workload }
+                }
+            },
+        })
+    }
+}
+
+/// Amounts that concern GPUs, as written.
+fn written(pod: &Pod, dialects: &[Dialect], names: &ResourceNames) -> String {
+    let foreign: Vec<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
+    let is_told = |name: &String| names.is_ours(name) || foreign.contains(name);
+    let of_container = |container: &Container| {
+        let amounts = container.limits.iter().filter(|(name, _)| is_told(name));
+        let amounts: Vec<String> = amounts.map(|(name, amount)| format!("{name} {amount}")).collect();
+        (!amounts.is_empty()).then(|| format!("{}: {}", container.name, amounts.join(", ")))
+    };
+    let mut parts: Vec<String> = pod.containers.iter().filter_map(of_container).collect();
+    let keys = dialects.iter().flat_map(Dialect::requesting_annotations);
+    parts.extend(keys.filter_map(|key| Some(format!("{key}: {}", pod.annotations.get(*key)?))));
+    parts.join("; ")
+}
+
+/// Requests after the translation, container by container.
+fn becomes(pod: &Pod, translation: Option<&Translation>, names: &ResourceNames) -> Result<String, String> {
+    let mut parts = Vec::new();
+    for (at, container) in pod.containers.iter().enumerate() {
+        let new = translation.and_then(|translation| translation.limits[at].as_ref());
+        let limits: Amounts = new.unwrap_or(&container.limits).clone();
+        let limits = limits.into_iter().filter(|(name, _)| names.is_ours(name)).collect();
+        let kind = if container.is_app { ContainerKind::App } else { ContainerKind::Init };
+        let spec = ContainerSpec { name: container.name.clone(), kind, index: at, limits };
+        let request = normalise(names, Defaults::default(), &spec).map_err(|error| error.to_string())?;
+        parts.extend(request.map(|request: GpuRequest| format!("{}: {request}", container.name)));
+    }
+    let ours = translation.into_iter().flat_map(|translation| &translation.annotations);
+    parts.extend(ours.filter_map(|(key, value)| Some(format!("{key}: {}", value.as_ref()?))));
+    Ok(if parts.is_empty() { "no GPU".to_owned() } else { parts.join("; ") })
+}

@@ -1,0 +1,156 @@
+//! Pods in other systems' words on their way into the API server, which asks only about those that are switched on.
+
+use divvy_api::ResourceNames;
+use divvy_dialects::{Dialect, MatchCondition, for_changes, for_others, for_pods, for_templates};
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// Lets the API server recognise pods of these systems, as the chart does.
+fn recognise(bench: &Bench, dialects: &Value) {
+    let dialects: Vec<Dialect> = serde_json::from_value(dialects.clone()).unwrap();
+    let names = ResourceNames::default();
+    let written = |conditions: Vec<MatchCondition>| -> Value {
+        conditions
+            .into_iter()
+            .map(|MatchCondition { name, expression }| json!({ "name": name, "expression": expression }))
+            .collect()
+    };
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let change = |configuration: &mut Value| {
+            for webhook in configuration["webhooks"].as_array_mut().unwrap() {
+                webhook["matchConditions"] = written(match webhook["name"].as_str().unwrap() {
+                    "mutate.divvy.dev" => for_pods(&names, &dialects),
+                    "hide.divvy.dev" => for_others(&names, &dialects),
+                    "validate.divvy.dev" => for_changes(&names, &dialects),
+                    _ => for_templates(&names, &dialects),
+                });
+            }
+        };
+        bench.server.edit(kind, "", "divvy-webhook", change).unwrap();
+    }
+}
+
+/// A pod with these limits, and these annotations.
+fn written(name: &str, limits: Value, annotations: Value) -> Value {
+    let mut written = pod(name, 0, 0);
+    written["spec"]["containers"][0]["resources"] = json!({ "limits": limits });
+    written["metadata"]["annotations"] = annotations;
+    written
+}
+
+#[tokio::test]
+async fn pods_of_every_system_are_admitted_in_our_words() {
+    let dialects = json!([
+        "hami", { "name": "nano-gpu", "memoryUnit": "1Gi" }, "elastic-gpu", "gpushare", "gpu-model", "gpu-manager", "volcano", "kai",
+        "koordinator", "vgpu-manager", { "name": "time-slicing", "replicas": 4 },
+    ]);
+    let bench = Bench::with_nodes(&[("n1", 8)]).await;
+    let replica = bench.alone(&json!({ "dialects": dialects })).await;
+    recognise(&bench, &dialects);
+    let cases = [
+        (
+            "hami",
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3001", "nvidia.com/priority": "1" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3001" }),
+        ),
+        (
+            "nano",
+            json!({ "nano-gpu.io/gpu-core": "20", "nano-gpu.io/gpu-memory": "1" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpucores": "20", "nvidia.com/gpumem": "1024" }),
+        ),
+        (
+            "elastic",
+            json!({ "elasticgpu.io/gpu-memory": "256" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "256" }),
+        ),
+        (
+            "gpushare",
+            json!({ "aliyun.com/gpu-mem": "3" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3072" }),
+        ),
+        (
+            "model",
+            json!({ "nvidia.com/gpu": "2" }),
+            json!({ "nvidia.com/gpu.model": "L4" }),
+            json!({ "nvidia.com/gpu": "2" }),
+        ),
+        (
+            "manager",
+            json!({ "tencent.com/vcuda-core": "50", "tencent.com/vcuda-memory": "30" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpucores": "50", "nvidia.com/gpumem": "7680" }),
+        ),
+        (
+            "volcano",
+            json!({ "volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "3001" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "6002" }),
+        ),
+        (
+            "kai",
+            json!({}),
+            json!({ "gpu-fraction": "0.5" }),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50" }),
+        ),
+        (
+            "koordinator",
+            json!({ "koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpucores": "50", "nvidia.com/gpumem-percentage": "50" }),
+        ),
+        (
+            "vgpu",
+            json!({ "nvidia.com/vgpu-number": "1", "nvidia.com/vgpu-cores": "40", "nvidia.com/vgpu-memory": "4096" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpucores": "40", "nvidia.com/gpumem": "4096" }),
+        ),
+        (
+            "slices",
+            json!({ "nvidia.com/gpu.shared": "1" }),
+            json!({}),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25" }),
+        ),
+    ];
+    for (name, limits, annotations, wanted) in cases {
+        let made = bench.create(PODS, &written(name, limits, annotations)).await;
+        assert_eq!(made.code, 201, "{name}: {made:?}");
+        let resources = &made.object["spec"]["containers"][0]["resources"];
+        assert_eq!((&resources["limits"], &resources["requests"]), (&wanted, &wanted), "{name}");
+        let record = &made.object["metadata"]["annotations"]["divvy.dev/dialect"];
+        assert!(record.as_str().is_some_and(|record| record.contains(r#""name":"#)), "{name}: {record}");
+    }
+    let mixed = json!({ "aliyun.com/gpu-mem": "3", "nano-gpu.io/gpu-core": "20" });
+    let refused = bench.create(PODS, &written("mixed", mixed, json!({}))).await;
+    let why = refused.object["message"].as_str().unwrap();
+    assert!(
+        refused.code >= 400 && why.contains("[nano-gpu.io/gpu-core]") && why.contains("[aliyun.com/gpu-mem]"),
+        "{why}"
+    );
+    replica.counts("divvy_admission_reviews_total", &["refused"], 1.0).await;
+}
+
+#[tokio::test]
+async fn pods_of_a_dialect_that_is_off_are_not_reviewed() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let mut replica = bench.alone(&json!({ "dialects": ["nano-gpu"] })).await;
+    recognise(&bench, &json!(["nano-gpu"]));
+    let gpushare = |name: &str| written(name, json!({ "aliyun.com/gpu-mem": "3" }), json!({}));
+    let nano = |name: &str| written(name, json!({ "nano-gpu.io/gpu-core": "20" }), json!({}));
+    assert_eq!(bench.create(PODS, &nano("on")).await.code, 201);
+    let reviews = replica.metric("divvy_admission_reviews_total", &[]).await;
+    let made = bench.create(PODS, &gpushare("off")).await;
+    assert_eq!(made.object["spec"]["containers"][0]["resources"]["limits"], json!({ "aliyun.com/gpu-mem": "3" }));
+    assert!((replica.metric("divvy_admission_reviews_total", &[]).await - reviews).abs() < 0.5);
+    replica.signal("KILL").await;
+    replica.ended().await;
+    let refused = bench.create(PODS, &nano("down")).await;
+    assert!(refused.code >= 500, "it would wait for ever: {refused:?}");
+    assert_eq!(bench.create(PODS, &gpushare("elsewhere")).await.code, 201);
+}
