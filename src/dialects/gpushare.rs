@@ -72,13 +72,15 @@ impl System for Gpushare {
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
         draft.take(CORE_ANNOTATION);
         // What its containers name is one amount of one GPU, and they may share memory on it.
-        if draft.parts().count() > 1 && draft.parts().all(|part| part.cards == 1) {
-            draft.set(SAME_CARD, "true", MEMORY)?;
+        let totalled = draft.pod.containers.iter().filter(|container| container.is_totalled).count();
+        let is_new = draft.parts().next().is_some();
+        if is_new && totalled + draft.parts().count() > 1 && draft.parts().all(|part| part.cards == 1) {
+            draft.set(SAME_CARD, "true", &format!("{MEMORY} of several containers, which are of one GPU,"))?;
         }
         if draft.requests_gpus() {
             draft.set_default(CARD_POLICY, "binpack");
         }
-        if self.outputs && draft.parts().next().is_some() {
+        if self.outputs && is_new {
             draft.tell(DialectOutput::Gpushare);
         }
         Ok(())

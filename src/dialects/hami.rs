@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::draft::Draft;
 use crate::reading::Reading;
 use crate::values::Part as Configured;
-use crate::volcano::{MODE as VOLCANO_MODE, set_mode};
+use crate::volcano::set_mode;
 use crate::{Part, Refusal, Size, System};
 
 /// HAMi and 4paradigm.
@@ -62,19 +62,7 @@ impl System for Hami {
     }
 
     fn inputs(&self) -> &'static [&'static str] {
-        &[
-            USE_TYPE,
-            AVOID_TYPE,
-            USE_UUID,
-            AVOID_UUID,
-            NUMA_BIND,
-            NUMA_ALIGNMENT,
-            NODES,
-            CARDS,
-            MODE,
-            VOLCANO_MODE,
-            WEIGHTS,
-        ]
+        &[USE_TYPE, AVOID_TYPE, USE_UUID, AVOID_UUID, NUMA_BIND, NUMA_ALIGNMENT, NODES, CARDS, MODE, WEIGHTS]
     }
 
     fn outputs(&self) -> &'static [&'static str] {
@@ -105,19 +93,21 @@ impl System for Hami {
             }
             cores => cores,
         };
-        let cores_text = container.0.variables.get(UTILIZATION).map(String::as_str);
-        let cores = if cores_text == Some("disable") { cores.map(|_| 0) } else { cores };
+        let policy = container.0.variables.get(UTILIZATION);
+        let is_unlimited = policy.is_some_and(|policy| policy.eq_ignore_ascii_case("disable"));
         Ok(match (cards, memory, cores) {
             (None, None, None) => None,
             (cards, Some(memory), cores) => {
-                Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores: cores.unwrap_or(0) })
+                let cores = cores.filter(|_| !is_unlimited).unwrap_or(0);
+                Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores })
             }
             (Some(cards), None, None) => Some(match self.count_alone {
                 Configured::Whole => Part::whole(cards),
                 Configured::Amount(memory) => Part { cards, memory: Some(memory.into()), cores: 0 },
             }),
             (cards, None, Some(cores)) => {
-                let memory = self.cores_alone.amount().map_or(Size::Percent(cores.max(1)), Size::from);
+                let memory = self.cores_alone.amount().map_or(Size::Percent(cores), Size::from);
+                let cores = if is_unlimited { 0 } else { cores };
                 Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores })
             }
         })
@@ -133,7 +123,6 @@ impl System for Hami {
         set_numa(draft)?;
         set_policies(draft)?;
         set_mode(draft, MODE)?;
-        set_mode(draft, VOLCANO_MODE)?;
         if draft.take(WEIGHTS).is_some() {
             draft.warn(format!("annotation {WEIGHTS}: has no effect: Divvy ranks GPUs by divvy.dev/card-policy alone"));
         }
@@ -199,8 +188,8 @@ fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>,
     };
     let amount = amount.map(|mib| container.mib(absolute, mib)).transpose()?;
     let percent = container.count(percentage)?.filter(|percent| *percent != 101);
-    if let Some(percent) = percent.filter(|percent| *percent > 100) {
-        return Err(container.refuse(percentage, format!("{percent} is more than all memory of a GPU: set 1 to 100")));
+    if percent.is_some_and(|percent| percent > 100) {
+        return Err(container.refuse(percentage, "is more than all memory of a GPU: set 1 to 100"));
     }
     if amount.is_some() && percent.is_some() {
         let field = container.0.field_of(percentage);

@@ -53,8 +53,8 @@ impl System for Koordinator {
             return Ok(None);
         }
         if memory.is_none() && ratio.is_none() {
-            let (name, needs) = if core.is_some() { (CORE, "") } else { (SHARED, "") };
-            return Err(container.refuse(name, format!("needs {MEMORY} or {RATIO}{needs}: set one of them")));
+            let name = if core.is_some() { CORE } else { SHARED };
+            return Err(container.refuse(name, format!("needs {MEMORY} or {RATIO}: set one of them")));
         }
         let cards = match (shared, ratio) {
             (Some(cards), _) => cards,

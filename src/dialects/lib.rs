@@ -76,7 +76,7 @@ pub enum Refusal {
         problem: String,
     },
     /// Two spellings of one thing.
-    #[error("{first} and {second} say the same thing twice: remove one of them")]
+    #[error("{first} and {second} both say the same thing, or its opposite: remove one of them")]
     Twice {
         /// Path of one.
         first: String,

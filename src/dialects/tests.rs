@@ -98,7 +98,7 @@ fn nano_gpu() {
         "gpu 1, gpumem 1024; ! spec.containers[0].resources.limits[nano-gpu.io/gpu-memory]: counted in units of 1Gi: nano-gpu doesn't say what it counts in; memoryUnit of its dialect does"
     );
     assert!(
-        nano(&[("nano-gpu.io/gpu-core", "20"), ("nano-gpu/gpu-percent", "20")]).contains("say the same thing twice")
+        nano(&[("nano-gpu.io/gpu-core", "20"), ("nano-gpu/gpu-percent", "20")]).contains("both say the same thing")
     );
     assert!(
         nano(&[("nano-gpu.io/gpu-memory", "8Gi")]).ends_with("8Gi: is not a whole number: write it without a suffix")
@@ -121,8 +121,14 @@ fn elastic_gpu() {
         "refused: spec.containers[0].resources.limits[elasticgpu.io/gpu-core]: 150: is no multiple of 100"
     ));
     assert_eq!(one("{name: elastic-gpu, floor: true}", &[("elasticgpu.io/gpu-core", "150")]), "gpu 1");
-    assert!(elastic(&[("elasticgpu.io/gpu-core", "1"), ("elasticgpu.com/gpu-core", "1")]).contains("twice"));
-    assert!(elastic(&[("elasticgpu.io/gpu-core", "1"), ("tke.cloud.tencent.com/qgpu-core", "1")]).contains("twice"));
+    assert!(
+        elastic(&[("elasticgpu.io/gpu-core", "1"), ("elasticgpu.com/gpu-core", "1")])
+            .contains("both say the same thing")
+    );
+    assert!(
+        elastic(&[("elasticgpu.io/gpu-core", "1"), ("tke.cloud.tencent.com/qgpu-core", "1")])
+            .contains("both say the same thing")
+    );
 }
 
 #[test]
@@ -185,7 +191,7 @@ fn gpu_model_is_the_whole_name() {
         annotated(pod(&[&[("nvidia.com/gpu", "2")]]), &[("nvidia.com/gpu.model", "T4"), (key::CARD_MODEL, "T4")]);
     assert_eq!(
         says("[gpu-model]", &twice),
-        "refused: annotation nvidia.com/gpu.model and annotation divvy.dev/card-model say the same thing twice: remove one of them"
+        "refused: annotation nvidia.com/gpu.model and annotation divvy.dev/card-model both say the same thing, or its opposite: remove one of them"
     );
 }
 
@@ -226,8 +232,10 @@ fn volcano_and_vgpu_manager() {
     );
     assert_eq!(volcano(&[("volcano.sh/gpu-memory", "1024")]), "gpu 1, gpumem 1024");
     assert_eq!(volcano(&[("volcano.sh/gpu-number", "2")]), "gpu 2");
-    assert!(volcano(&[("volcano.sh/vgpu-number", "1"), ("volcano.sh/gpu-memory", "1")]).contains("twice"));
-    assert!(volcano(&[("volcano.sh/vgpu-number", "1"), ("nvidia.com/gpu", "1")]).contains("twice"));
+    assert!(
+        volcano(&[("volcano.sh/vgpu-number", "1"), ("volcano.sh/gpu-memory", "1")]).contains("both say the same thing")
+    );
+    assert!(volcano(&[("volcano.sh/vgpu-number", "1"), ("nvidia.com/gpu", "1")]).contains("both say the same thing"));
     let mig = annotated(pod(&[&[("volcano.sh/vgpu-number", "1")]]), &[("volcano.sh/vgpu-mode", "mig")]);
     assert_eq!(says("[volcano]", &mig), "gpu 1, gpumem-percentage 100; tier: mig");
     let manager = |limits: &[(&str, &str)]| one("vgpu-manager", limits);
@@ -252,7 +260,8 @@ fn replicas_are_parts() {
     assert_eq!(slices(&[("nvidia.com/gpu", "1")]), "as it is", "whole GPUs stay whole");
     let plain = "{name: time-slicing, replicas: 3, resource: nvidia.com/gpu}";
     assert_eq!(one(plain, &[("nvidia.com/gpu", "1")]), "gpu 1, gpumem-percentage 33");
-    assert!(one(plain, &[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "1Gi")]).contains("twice"));
+    let sized = one(plain, &[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "1Gi")]);
+    assert!(sized.contains("limits[nvidia.com/gpumem]: 1Gi: has no place in a replica of nvidia.com/gpu"), "{sized}");
     assert_eq!(
         one("{name: time-slicing, replicas: 4, sharing: mps}", &[("nvidia.com/gpu.shared", "1")]),
         "gpu 1, gpucores 25, gpumem-percentage 25; tier: mps"
@@ -268,7 +277,7 @@ fn kai_asks_by_annotation() {
     for fraction in ["1", "1.0", "0", "0.0", "0.001", "-0.5", "half", ".", ""] {
         assert!(kai(&[("gpu-fraction", fraction)]).starts_with("refused: annotation gpu-fraction: "), "{fraction}");
     }
-    assert!(kai(&[("gpu-fraction", "0.5"), ("gpu-memory", "1")]).contains("twice"));
+    assert!(kai(&[("gpu-fraction", "0.5"), ("gpu-memory", "1")]).contains("both say the same thing"));
     assert!(kai(&[("gpu-memory", "4Gi")]).contains("is not a number of MiB"));
     assert!(kai(&[("gpu-fraction-num-devices", "2")]).contains("needs gpu-fraction or gpu-memory"));
     assert!(
@@ -277,7 +286,7 @@ fn kai_asks_by_annotation() {
     let both = annotated(pod(&[&[("nvidia.com/gpu", "1")]]), &[("gpu-fraction", "0.5")]);
     assert!(
         says("[kai]", &both)
-            .contains("annotation gpu-fraction and spec.containers[0].resources.limits[nvidia.com/gpu] say the same")
+            .contains("annotation gpu-fraction and spec.containers[0].resources.limits[nvidia.com/gpu] both say")
     );
 }
 
@@ -301,8 +310,8 @@ fn koordinator_counts_totals() {
         koordinator(&[(core, "50")]).contains("50: needs koordinator.sh/gpu-memory or koordinator.sh/gpu-memory-ratio")
     );
     assert!(koordinator(&[("koordinator.sh/gpu", "150")]).contains("is no multiple of 100"));
-    assert!(koordinator(&[("koordinator.sh/gpu", "50"), (core, "50")]).contains("twice"));
-    assert!(koordinator(&[(memory, "1Gi"), (ratio, "50")]).contains("twice"));
+    assert!(koordinator(&[("koordinator.sh/gpu", "50"), (core, "50")]).contains("both say the same thing"));
+    assert!(koordinator(&[(memory, "1Gi"), (ratio, "50")]).contains("both say the same thing"));
 }
 
 #[test]
@@ -406,6 +415,27 @@ fn hami_variables() {
 }
 
 #[test]
+fn traps_between_two_dialects_and_reviews() {
+    let volcano = annotated(pod(&[&[("volcano.sh/vgpu-number", "1")]]), &[("volcano.sh/vgpu-mode", "mig")]);
+    assert_eq!(says("[hami, volcano]", &volcano), "gpu 1, gpumem-percentage 100; tier: mig");
+    let both = one(
+        "volcano",
+        &[("volcano.sh/vgpu-number", "1"), ("volcano.sh/vgpu-memory", "9"), ("volcano.sh/vgpu-memory-percentage", "5")],
+    );
+    assert!(
+        both.starts_with("gpu 1, gpumem 9; ! spec.containers[0].resources.limits[volcano.sh/vgpu-memory-percentage]"),
+        "{both}"
+    );
+    let unlimited = pod(&[&[("nvidia.com/gpu", "1"), ("nvidia.com/gpucores", "30")]]);
+    let unlimited = with_variable(unlimited, "GPU_CORE_UTILIZATION_POLICY", "Disable");
+    let hami = "[{name: hami, limitVariables: false, compute: cap, coresAlone: same-as-cores}]";
+    assert_eq!(says(hami, &unlimited), "gpu 1, gpumem-percentage 30");
+    let mut added = pod(&[&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "3072")], &[("aliyun.com/gpu-mem", "1")]]);
+    added.containers[0].is_totalled = true;
+    assert_eq!(says("[gpushare]", &added), "- | gpu 1, gpumem 1024; card-policy: binpack; same-card: true");
+}
+
+#[test]
 fn two_systems_are_refused_with_both_fields() {
     let mixed = pod(&[&[("nano-gpu.io/gpu-core", "20")], &[("aliyun.com/gpu-mem", "3")]]);
     assert_eq!(
@@ -414,7 +444,7 @@ fn two_systems_are_refused_with_both_fields() {
          spec.containers[1].resources.limits[aliyun.com/gpu-mem] of gpushare: a pod is translated from one system: remove the words of the other"
     );
     let ours = pod(&[&[("nano-gpu.io/gpu-core", "20"), ("nvidia.com/gpumem", "1Gi")]]);
-    assert!(says("[nano-gpu]", &ours).ends_with("say the same thing twice: remove one of them"));
+    assert!(says("[nano-gpu]", &ours).ends_with("both say the same thing, or its opposite: remove one of them"));
     assert_eq!(says("[gpushare]", &pod(&[&[("nano-gpu.io/gpu-core", "20")]])), "as it is", "switched off");
 }
 

@@ -56,10 +56,9 @@ impl System for TimeSlicing {
         let names = draft.context.names;
         let amounts = [&names.memory, &names.memory_percentage, &names.cores];
         if let Some(amount) = amounts.into_iter().find(|name| container.0.names(name.as_str())) {
-            return Err(Refusal::Twice {
-                first: container.0.field_of(self.resource.as_str()),
-                second: container.0.field_of(amount.as_str()),
-            });
+            let problem =
+                format!("has no place in a replica of {}: {} parts of a GPU are equal", self.resource, self.replicas.0);
+            return Err(container.refuse(amount.as_str(), problem));
         }
         let Some(cards) = container.cards(self.resource.as_str())? else { return Ok(None) };
         if cards > 1 {

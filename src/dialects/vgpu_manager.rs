@@ -28,7 +28,7 @@ impl System for VgpuManager {
         &["nvidia.com/pre-allocated", "nvidia.com/real-allocated", "nvidia.com/predicate-"]
     }
 
-    fn part(&self, container: Reading<'_>, _draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
-        several(container, [NUMBER, MEMORY, "", CORES], 1)
+    fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
+        several(container, [NUMBER, MEMORY, "", CORES], 1, draft)
     }
 }

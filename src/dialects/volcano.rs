@@ -23,7 +23,7 @@ const CORES: &str = "volcano.sh/vgpu-cores";
 /// Resources of the older plugin: MiB of one GPU, or whole ones.
 const OLD_MEMORY: &str = "volcano.sh/gpu-memory";
 const OLD_NUMBER: &str = "volcano.sh/gpu-number";
-pub(crate) const MODE: &str = "volcano.sh/vgpu-mode";
+const MODE: &str = "volcano.sh/vgpu-mode";
 
 // === impl Volcano ===
 
@@ -53,7 +53,7 @@ impl System for Volcano {
         ]
     }
 
-    fn part(&self, container: Reading<'_>, _draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
+    fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
         let new = [NUMBER, MEMORY, PERCENTAGE, CORES].into_iter().find(|name| container.0.names(name));
         let old = [OLD_MEMORY, OLD_NUMBER].into_iter().find(|name| container.0.names(name));
         match (new, old) {
@@ -61,7 +61,7 @@ impl System for Volcano {
                 Err(Refusal::Twice { first: container.0.field_of(new), second: container.0.field_of(old) })
             }
             (None, Some(_)) => old_part(container),
-            _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor),
+            _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor, draft),
         }
     }
 
@@ -76,12 +76,16 @@ pub(crate) fn several(
     container: Reading<'_>,
     [number, memory, percentage, cores]: [&str; 4],
     factor: u64,
+    draft: &mut Draft<'_>,
 ) -> Result<Option<Part>, Refusal> {
     let (cards, cores) = (container.cards(number)?, container.percent(cores)?);
     let amount = container.memory(memory, factor)?;
     let percent = container.percent(percentage)?.map(Size::Percent);
     if cards.is_none() && cores.is_none() && amount.is_none() && percent.is_none() {
         return Ok(None);
+    }
+    if amount.is_some() && percent.is_some() {
+        draft.warn(format!("{}: has no effect beside {memory}", container.0.field_of(percentage)));
     }
     let memory = amount.or(percent).unwrap_or(Size::Percent(100));
     Ok(Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores: cores.unwrap_or(0) }))
