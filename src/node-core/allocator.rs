@@ -7,6 +7,7 @@
 //! | `propose` | `GetPreferredAllocation`: plans the whole pod, and answers slots on planned cards |
 //! | `grant` | `Allocate`: judges the slots, writes them down, prepares the container |
 //! | `forgotten` | `Allocate` for a container of which the kubelet has lost its record |
+//! | `foreign` | what is known of pods of other systems |
 //! | `reconcile` | what pod lists and device records change in the ledger |
 //! | `units` | calls for units of memory and compute (`advertise: devices`) |
 //! | `contenders` | the containers that a call may be for where one alone isn't left |
@@ -16,8 +17,10 @@
 mod admission;
 mod contenders;
 mod fits;
+mod foreign;
 mod forgotten;
 mod grant;
+mod outputs;
 mod propose;
 mod reconcile;
 pub mod refusal;
@@ -36,6 +39,8 @@ use tracing::warn;
 
 use self::admission::{Admission, Allocated};
 pub use self::contenders::Call;
+use self::foreign::ForeignPods;
+pub use self::foreign::{ForeignHeld, ForeignPod};
 use self::grant::Grant;
 pub use self::reconcile::ListRequest;
 use self::reconcile::Reconciliation;
@@ -98,6 +103,7 @@ pub struct Allocator {
     /// The pod under admission. Others don't come between, but if one does this is only planned again.
     admission: Option<Admission>,
     reconciliation: Reconciliation,
+    foreign: ForeignPods,
     units: GivenUnits,
     /// Holdings that have ended, and whose directories are still there.
     ended: Vec<Nonce>,
@@ -127,6 +133,7 @@ impl Allocator {
             history: CallHistory::default(),
             admission: None,
             reconciliation: Reconciliation::default(),
+            foreign: ForeignPods::default(),
             units: GivenUnits::default(),
             ended: Vec::new(),
         }

@@ -15,6 +15,7 @@
 //! | [`pod`], [`inventory`] | pods and cards as they are known |
 //! | [`ledger`] | which container holds which share of which card; the journal; reconciliation with the kubelet |
 //! | [`amounts`] | what of a node's GPUs is allocatable |
+//! | [`foreign`] | which GPUs the devices of another system's plugin are |
 //! | [`identity`] | which container a call is for |
 //! | [`allocator`] | the answer to every call: plain, synchronous, behind one lock |
 //! | `daemon::candidates` | the pods among which the one under admission is: the kubelet's list, or API server and PodResources |
@@ -27,6 +28,7 @@
 pub mod allocator;
 pub mod amounts;
 mod daemon;
+pub mod foreign;
 pub mod identity;
 pub mod inventory;
 pub mod ledger;

@@ -81,7 +81,7 @@ pub struct PodList {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionId(pub u64);
 
-/// Devices of our resource that the kubelet has on record for a container.
+/// Devices of one resource, Divvy's or another system's, that the kubelet has on record for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceRecord {
     /// The pod's namespace.
@@ -90,6 +90,8 @@ pub struct DeviceRecord {
     pub pod: String,
     /// The container's name. Ordinary init containers are never listed.
     pub container: String,
+    /// Name of the resource.
+    pub resource: String,
     /// Device IDs as listed: slots, or IDs of another plugin that was registered before.
     pub devices: Vec<String>,
 }

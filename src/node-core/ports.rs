@@ -71,7 +71,7 @@ pub enum PodOrigin {
 /// Devices that the kubelet has on record for all pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecords {
-    /// Slots of cards.
+    /// Slots of cards, and devices of other systems.
     pub slots: Vec<DeviceRecord>,
     /// Units of memory and compute, where those are devices.
     pub units: Vec<DeviceRecord>,

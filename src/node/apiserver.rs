@@ -27,7 +27,7 @@ use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Oversubscription, Scales};
 use divvy_api::names::annotation::PLANNED;
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
-use divvy_node_core::allocator::{SharedAllocator, lock};
+use divvy_node_core::allocator::{ForeignPod, SharedAllocator, lock};
 use divvy_runtime::api_server::{ApiServer, within_deadline};
 use divvy_runtime::logging::WarnOnce;
 use k8s_openapi::jiff::Timestamp;
@@ -81,6 +81,8 @@ pub struct View {
     pub listed: Vec<Arc<Pod>>,
     /// Those of them that request memory or compute without a GPU.
     pub unasked: Vec<PodRef>,
+    /// Pods that another system's device plugin has served, or that name its resources.
+    pub foreign: Vec<ForeignPod>,
     /// Whether the device plugin is registered with the kubelet.
     pub registered: bool,
     /// Evidence of another device plugin that serves the same GPUs.
@@ -308,6 +310,7 @@ impl Publisher {
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let listed = allocator.listed().to_vec();
         let tier_problem = allocator.containers().problem();
+        let foreign = allocator.foreign_pods();
         // Before all cards are known, any may be among those to come.
         let is_whole = inventory.problem.is_none();
         let unknown_cards = if is_whole { self.desired.borrow().unknown_cards(&inventory) } else { Vec::new() };
@@ -325,6 +328,7 @@ impl Publisher {
             inventory,
             listed,
             unasked,
+            foreign,
             registered,
             conflict,
             tier_problem,

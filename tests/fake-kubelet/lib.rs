@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use k8s_openapi::api::core::v1;
 use tokio_rustls::TlsAcceptor;
 
@@ -58,6 +59,7 @@ pub use view::{ContainerView, KubeletView, PodView};
 pub use workload::Workload;
 
 use self::core::{Core, Paths};
+use self::devices::{Demand, Grant};
 use self::pods::Pod;
 use self::pods_api::PodsServer;
 use self::process::Process;
@@ -215,6 +217,17 @@ impl Kubelet {
             Some(amount) => state.allocatable.insert(resource.to_owned(), amount),
             None => state.allocatable.remove(resource),
         });
+    }
+
+    /// Puts devices on record for a container, as if a plugin that is gone by now had allocated them.
+    pub fn record_devices(&self, uid: &str, container: &str, resource: &str, ids: Ids) -> anyhow::Result<()> {
+        let devices = self.core.update(|state| {
+            let demand = Demand { pod: uid, container, resource, count: ids.len() };
+            state.devices.insert(demand, Grant { ids, answer: ContainerAllocateResponse::default() });
+            state.devices.recount();
+            state.devices.clone()
+        });
+        checkpoint::write(&self.core.paths.plugins, &devices)
     }
 
     /// Changes the faults from now on.

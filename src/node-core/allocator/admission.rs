@@ -1,8 +1,8 @@
 //! The pod under admission, and what was decided for it at its first call.
 
-use divvy_api::annotation::{self, Planned, Preferences, RequestAnnotation};
+use divvy_api::annotation::{self, DialectAnnotation, Planned, Preferences, RequestAnnotation};
 use divvy_api::limits::pod_requests;
-use divvy_api::names::annotation::{PLANNED, REQUEST};
+use divvy_api::names::annotation::{DIALECT, PLANNED, REQUEST};
 use divvy_api::{CardId, ContainerRequest, Share, Tier};
 use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
 use tracing::{info, warn};
@@ -19,6 +19,8 @@ pub(super) struct Admission {
     /// In admission order, one a container.
     pub(super) requests: Vec<ContainerRequest>,
     pub(super) preferences: Preferences,
+    /// What its author wrote for another system; `None` too where that can't be read, as it decides nothing.
+    pub(super) dialect: Option<DialectAnnotation>,
     /// The cards that are to be chosen for each container, by UUID: positions change with the inventory. Empty before
     /// there is a plan.
     chosen: Vec<Vec<CardId>>,
@@ -68,7 +70,8 @@ impl Admission {
             settings.oversubscription.ok_or(Refusal::NotOversubscribed)?;
         }
         let chosen = text(PLANNED).and_then(|text| planned(text, pod, &requests, settings)).unwrap_or_default();
-        Ok(Self { pod: pod.reference(), requests, preferences, chosen, proposed: None })
+        let dialect = text(DIALECT).and_then(|text| annotation::decode(text).ok());
+        Ok(Self { pod: pod.reference(), requests, preferences, dialect, chosen, proposed: None })
     }
 
     /// The plan that was made before if it still fits, else a new one. `allocated`: what the first containers hold.

@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::admission::{Admission, Allocated};
 use super::fits::Holder;
+use super::outputs::{self, Given};
 use super::{Allocator, Refusal, refusal};
 use crate::ledger::{Holding, Nonce, Origin, Part, Terms};
 use crate::ports::{AllocatedContainer, ContainerResponse};
@@ -55,7 +56,10 @@ impl Allocator {
             return Err(Refusal::Oversubscribe { tier: offered });
         }
         let replaced = self.ledger.allocations().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
-        let answer = self.containers.prepare(&AllocatedContainer::new(pod, name, &holding, self.tier()))?;
+        let mut answer = self.containers.prepare(&AllocatedContainer::new(pod, name, &holding, self.tier()))?;
+        if let Some(record) = &admission.dialect {
+            answer.envs.extend(outputs::variables(record, name, &self.given(&holding.parts), offered));
+        }
         let nonce = holding.nonce;
         if let Err(error) = self.ledger.allocate(pod, requests, name, holding) {
             // Nobody will ever mount it.
@@ -66,6 +70,16 @@ impl Allocator {
         self.history.served(&pod.uid, name);
         self.ended.extend(replaced);
         Ok(answer)
+    }
+
+    /// What a container is given, beside what its cards have.
+    fn given(&self, parts: &[Part]) -> Vec<Given> {
+        let cards = &self.inventory.cards;
+        let given = |part: &Part| {
+            let index = cards.iter().position(|card| card.id == part.card)?;
+            Some(Given { index, memory: cards[index].memory, share: part.share })
+        };
+        parts.iter().filter_map(given).collect()
     }
 
     /// Whether the pod's shares are recorded and not enforced, as it asks and its namespace is allowed. Not where the MPS

@@ -136,6 +136,7 @@ impl Allocator {
         if self.reconciliation.is_superseded(request) {
             return Ok(Vec::new());
         }
+        self.keep_foreign(&list.pods);
         let listed_before = self.history.listed_before(list.connection);
         let reconciled = self.compare(&list.pods, request, is_whole, listed_before, cgroups);
         self.history.follow(list, self.ledger.allocations());
@@ -153,6 +154,7 @@ impl Allocator {
         if self.reconciliation.is_superseded(request) {
             return Ok(Vec::new());
         }
+        self.keep_foreign(pods);
         let reconciled = self.compare(pods, request, false, Some(gone), &HashMap::new());
         self.apply(pods, reconciled)
     }
@@ -165,6 +167,13 @@ impl Allocator {
         Some(format!("{}/{}", elsewhere.namespace, elsewhere.pod))
     }
 
+    /// Takes devices of other systems out of the records that are to be compared: they are compared with every list.
+    fn keep_foreign(&mut self, pods: &[Arc<Pod>]) {
+        if let StartRecords::Pending(records) = &mut self.reconciliation.records {
+            self.foreign.take(&self.settings.names, pods, records);
+        }
+    }
+
     fn compare(
         &self,
         pods: &[Arc<Pod>],
@@ -173,12 +182,13 @@ impl Allocator {
         listed_before: Option<&HashSet<String>>,
         cgroups: &HashMap<String, CgroupState>,
     ) -> Reconciled {
-        let records = self.reconciliation.pending();
-        let observed = Observed { as_of: request.revision, pods, is_whole, listed_before, cgroups, records };
+        let (records, foreign) = (self.reconciliation.pending(), self.foreign.devices.as_slice());
+        let observed = Observed { as_of: request.revision, pods, is_whole, listed_before, cgroups, records, foreign };
         let context = RestoreContext {
             names: &self.settings.names,
             defaults: self.settings.defaults,
             memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
+            cards: &self.inventory.cards,
             gives_whole: self.gives_whole(),
             memory_scale: self.settings.oversubscription.map(|of| of.memory_scale),
             found: &|pod, container| self.containers.find(&pod.uid, container).unwrap_or_else(FoundContainer::unknown),

@@ -1,4 +1,5 @@
 pub(crate) mod fixture;
+pub(crate) mod foreign;
 mod hardware;
 mod oversubscription;
 mod reconcile;

@@ -41,9 +41,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_api::ResourceName;
+use tracing::debug;
 
 use super::{Candidates, Daemon};
-use crate::allocator::{Call, Refusal, lock};
+use crate::allocator::{Allocator, Call, Refusal, lock};
 use crate::identity::Unresolved;
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use crate::ports::{PodSource, PodSourceError};
@@ -87,13 +88,34 @@ impl<S: PodSource> Daemon<S> {
         // nothing. Static pods are listed before the API server was ever asked: they don't show that the list is whole.
         let age = self.source.kubelet_age();
         let has_api_server_pods = list.pods.iter().any(|pod| !pod.is_static());
-        self.apply(|allocator| {
+        let reconcile = |allocator: &mut Allocator| {
             let is_quiet =
                 allocator.quiet(&list) >= self.kubelet_settle_time || age >= self.kubelet_settle_time * LONGEST_START;
             let is_whole = has_api_server_pods && age >= self.kubelet_settle_time && is_quiet;
             allocator.reconcile(&list, asked, is_whole, &cgroups)
-        })?;
+        };
+        self.apply(reconcile)?;
+        if self.found_foreign(&list.pods).await {
+            self.apply(reconcile)?;
+        }
         Ok(list.pods)
+    }
+
+    /// Asks for the devices of pods of other systems that weren't on record at the start: they come from a plugin that is
+    /// registered beside this one, or the kubelet had just started. Answers whether there are any.
+    async fn found_foreign(&self, pods: &[Arc<Pod>]) -> bool {
+        let untold = lock(&self.allocator).untold_foreign(pods);
+        if untold.is_empty() {
+            return false;
+        }
+        // Boxed, as it is large and rarely needed.
+        match Box::pin(self.records(&untold)).await {
+            Ok(records) => lock(&self.allocator).tell_foreign(pods, &untold, records),
+            Err(error) => {
+                debug!(%error, "PodResources query failed; cannot tell whether pods of other systems use GPUs");
+                false
+            }
+        }
     }
 
     /// Brings the ledger in line by the API server and PodResources, where the kubelet's list is refused with `list`.
@@ -166,7 +188,11 @@ impl<S: PodSource> Daemon<S> {
             return Err(PodSourceError::NotBound { pod }.into());
         }
         let gone = self.gone(&pods).await?;
-        self.apply(|allocator| allocator.reconcile_bound(&pods, asked, &gone))?;
+        let reconcile = |allocator: &mut Allocator| allocator.reconcile_bound(&pods, asked, &gone);
+        self.apply(reconcile)?;
+        if self.found_foreign(&pods).await {
+            self.apply(reconcile)?;
+        }
         Ok(Some(pods))
     }
 

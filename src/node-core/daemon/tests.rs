@@ -10,7 +10,8 @@ use divvy_api::{ResourceName, ResourceNames, SlotId};
 use super::*;
 use crate::allocator::Choice;
 use crate::allocator::tests::fixture::{Node, part, pod, slot};
-use crate::pod::{CONFIG_SOURCE, CgroupState, ContainerState, DeviceRecord, Pod, PodList, PodRef};
+use crate::allocator::tests::foreign::{nano, nano_record};
+use crate::pod::{CONFIG_SOURCE, CgroupState, ContainerState, DeviceRecord, Phase, Pod, PodList, PodRef};
 use crate::ports::{ContainerResponse, NodeRecords, PodOrigin, PodSourceError};
 
 /// What kubelet and API server answer.
@@ -83,6 +84,7 @@ fn record(pod: &str, slot: &str) -> DeviceRecord {
         namespace: "default".to_owned(),
         pod: pod.to_owned(),
         container: "c0".to_owned(),
+        resource: "nvidia.com/gpu".to_owned(),
         devices: vec![slot.to_owned()],
     }
 }
@@ -277,4 +279,54 @@ fn share_of_a_missing_pod_ends_once_the_kubelet_has_settled() {
     let mut of_file = listed();
     Arc::make_mut(&mut of_file).annotations.insert(CONFIG_SOURCE.to_owned(), "file".to_owned());
     assert_eq!(left_after_missing(SETTLE_TIME, of_file), 1, "the kubelet may not have reached the API server yet");
+}
+
+#[test]
+fn foreign_pod_keeps_its_card_until_it_ends() {
+    for is_on_record_at_start in [true, false] {
+        let mut node = Node::new(1, PolicyName::Binpack);
+        let records = Some([("nano".to_owned(), vec![nano_record("nano")])].into());
+        let pods = vec![nano("nano", &["0"])];
+        let mut daemon = daemon(&mut node, Answers { pods, records, ..Answers::default() });
+        if is_on_record_at_start {
+            at_once(daemon.recover()).expect("both answer");
+        }
+        daemon.source.pods.push(part("early", "100"));
+        assert_eq!(kind(chosen(&daemon, &ResourceNames::default().count)), "no-fit");
+        assert!(holds(&daemon, "uid-nano"));
+        let asked = daemon.source().asked.lock().unwrap().clone();
+        assert_eq!(asked, if is_on_record_at_start { vec![] } else { vec!["nano"] }, "once, for both calls");
+        Arc::make_mut(&mut daemon.source.pods[0]).phase = Phase::Succeeded;
+        Arc::make_mut(&mut daemon.source.pods[0]).states.clear();
+        daemon.source.pods.push(part("late", "100"));
+        chosen(&daemon, &ResourceNames::default().count).expect("the card is free");
+        assert!(holds(&daemon, "uid-late") && !holds(&daemon, "uid-nano"));
+    }
+}
+
+#[test]
+fn unlisted_foreign_pod_keeps_its_card() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    let records = [("nano".to_owned(), vec![nano_record("nano")]), ("own".to_owned(), vec![])].into();
+    let bound = Some(vec![nano("nano", &["0"]), part("own", "100")]);
+    let daemon = daemon(&mut node, Answers { bound, records: Some(records), ..Answers::default() });
+    assert_eq!(kind(chosen(&daemon, &ResourceNames::default().count)), "no-fit");
+    assert!(holds(&daemon, "uid-nano") && !holds(&daemon, "uid-own"));
+}
+
+#[test]
+fn foreign_pod_without_devices_is_asked_for_until_started() {
+    let mut node = Node::new(1, PolicyName::Binpack);
+    let mut pending = nano("nano", &["0"]);
+    (Arc::make_mut(&mut pending).phase, Arc::make_mut(&mut pending).states) = (Phase::Pending, BTreeMap::new());
+    let records = Some([("nano".to_owned(), vec![])].into());
+    let mut daemon = daemon(&mut node, Answers { pods: vec![pending], records, ..Answers::default() });
+    let asked = |daemon: &Daemon<Answers>| {
+        at_once(daemon.reconcile()).expect("listed");
+        daemon.source().asked.lock().unwrap().len()
+    };
+    assert_eq!([asked(&daemon), asked(&daemon)], [1, 2]);
+    daemon.source.pods = vec![nano("nano", &["0"])];
+    assert_eq!([asked(&daemon), asked(&daemon)], [3, 3]);
+    assert!(!holds(&daemon, "uid-nano"));
 }

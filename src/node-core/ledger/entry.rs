@@ -194,9 +194,9 @@ impl Part {
     }
 
     /// Whether a container that starts with `slot` may be this part's: it holds the slot, or held some slot of that
-    /// card before the kubelet allocated it to another pod.
+    /// card before the kubelet allocated it to another pod. Another plugin's containers start without slots.
     pub fn concerns(&self, slot: &SlotId) -> bool {
-        self.card == slot.card && self.slot.is_none_or(|number| number == slot.number)
+        self.card == slot.card && self.slot.map_or(self.lost.is_some(), |number| number == slot.number)
     }
 
     /// Takes the slot away. The share stays: it is in use.

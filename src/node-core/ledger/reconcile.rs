@@ -2,7 +2,8 @@
 //!
 //! The kubelet is right about which pods there are and who has which slot; the ledger is right about shares. A pod
 //! whose record was lost gets its shares back from the kubelet's device records and its own requests. It is left alone
-//! by every placement from then on, even where that means that a card is full twice.
+//! by every placement from then on, even where that means that a card is full twice. A pod of another system holds the
+//! cards that it uses alone ([`crate::foreign`]).
 
 mod restore;
 
@@ -14,6 +15,8 @@ use divvy_api::{CardId, Memory, ResourceNames, Share, SlotId};
 
 use super::allocations::{Allocations, Change};
 use super::entry::{Nonce, PodEntry, Terms};
+use crate::foreign::ForeignDevices;
+use crate::inventory::CardInfo;
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
 use restore::{Device, Restore};
 
@@ -35,6 +38,8 @@ pub struct Observed<'a> {
     pub cgroups: &'a HashMap<String, CgroupState>,
     /// The kubelet's records of devices, where they are to be compared.
     pub records: Option<&'a [DeviceRecord]>,
+    /// Devices of other systems, compared each time: pods' annotations and the node's cards come later than records.
+    pub foreign: &'a [ForeignDevices],
 }
 
 /// What a lost entry is restored with.
@@ -46,6 +51,8 @@ pub struct RestoreContext<'a> {
     pub defaults: Defaults,
     /// Memory of a card, while the inventory knows the card.
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
+    /// All cards of the inventory.
+    pub cards: &'a [CardInfo],
     /// Whether cards are allocated whole or not at all.
     pub gives_whole: bool,
     /// The scale by which memory is oversubscribed, in percent, where it is.
@@ -88,11 +95,13 @@ struct Record<'a> {
 /// Pods without a record of either side hold nothing.
 pub fn reconcile(allocations: &Allocations, observed: &Observed<'_>, context: &RestoreContext<'_>) -> Reconciled {
     let mut out = Reconciled { changes: releases(allocations, observed), notes: Vec::new() };
-    let Some(assigned) = observed.records else {
+    if observed.records.is_none() {
         out.changes.extend(sized(allocations, observed, context));
+    }
+    if observed.records.is_none() && observed.foreign.is_empty() {
         return out;
-    };
-    let mut records = records(observed.pods, assigned, &mut out.notes);
+    }
+    let mut records = records(observed, context.cards, &mut out.notes);
     records.retain(|record| untouched(allocations, observed.as_of, &record.pod.uid));
     let ended: BTreeSet<&str> = out.changes.iter().map(Change::uid).collect();
     let owners = owners(allocations, observed.as_of, &ended, &records);
@@ -142,14 +151,15 @@ fn releases(allocations: &Allocations, observed: &Observed<'_>) -> Vec<Change> {
 
 /// The kubelet's device records by pod. They name pods, the ledger knows UIDs: a name that two live pods have is
 /// ambiguous.
-fn records<'a>(pods: &'a [Arc<Pod>], assigned: &'a [DeviceRecord], notes: &mut Vec<String>) -> Vec<Record<'a>> {
+fn records<'a>(observed: &Observed<'a>, cards: &[CardInfo], notes: &mut Vec<String>) -> Vec<Record<'a>> {
+    let Observed { pods, records, foreign, .. } = *observed;
     let mut named: BTreeMap<(&str, &str), Vec<Record<'a>>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.has_ended()) {
         let record = Record { pod, containers: BTreeMap::new() };
         named.entry((&pod.namespace, &pod.name)).or_default().push(record);
     }
-    for assigned in assigned.iter().filter(|assigned| !assigned.devices.is_empty()) {
-        let DeviceRecord { namespace, pod, container, devices } = assigned;
+    for assigned in records.into_iter().flatten().filter(|assigned| !assigned.devices.is_empty()) {
+        let DeviceRecord { namespace, pod, container, devices, .. } = assigned;
         let known = match named.get_mut(&(namespace.as_str(), pod.as_str())).map(Vec::as_mut_slice) {
             // Ended, or already gone.
             None => Ok(()),
@@ -160,7 +170,14 @@ fn records<'a>(pods: &'a [Arc<Pod>], assigned: &'a [DeviceRecord], notes: &mut V
             notes.push(format!("pod {namespace}/{pod}, container \"{container}\": {problem}"));
         }
     }
-    named.into_values().flatten().filter(|record| !record.containers.is_empty()).collect()
+    let mut records: Vec<Record<'a>> = named.into_values().flatten().collect();
+    for devices in foreign {
+        if let Some(record) = records.iter_mut().find(|record| record.pod.uid == devices.uid) {
+            record.add_foreign(devices, cards);
+        }
+    }
+    records.retain(|record| !record.containers.is_empty());
+    records
 }
 
 /// Owner of each slot on record. A slot on record for two pods was allocated twice: it stays with its holder in the
@@ -187,7 +204,8 @@ fn owners<'a>(
     requesters.into_iter().filter_map(owner).collect()
 }
 
-/// What the pod holds by the kubelet's records, if the ledger differs.
+/// What the pod holds by the kubelet's records, if the ledger differs. What is noted of that is noted with it, as it is
+/// compared again and again where devices are another system's.
 fn hold(
     allocations: &Allocations,
     record: &Record<'_>,
@@ -196,17 +214,21 @@ fn hold(
     notes: &mut Vec<String>,
 ) -> Option<Change> {
     let recorded = allocations.pod(&record.pod.uid);
-    let mut entry = Restore { context, pod: record.pod, notes }.entry(recorded, &record.containers);
+    let mut of_pod = Vec::new();
+    let mut entry = Restore { context, pod: record.pod, notes: &mut of_pod }.entry(recorded, &record.containers);
     for part in entry.parts_mut() {
         let owner = part.slot_id().and_then(|slot| owners.get(&slot));
         if owner.is_some_and(|uid| *uid != record.pod.uid) {
             part.lose_slot();
         }
     }
-    let holds = entry.parts().next().is_some();
+    if entry.parts().next().is_none() || recorded == Some(&entry) {
+        return None;
+    }
+    notes.append(&mut of_pod);
     let why =
         if recorded.is_none() { "restored from the kubelet's records" } else { "corrected by the kubelet's records" };
-    (holds && recorded != Some(&entry)).then(|| Change::Hold { entry, why: why.to_owned() })
+    Some(Change::Hold { entry, why: why.to_owned() })
 }
 
 // === impl FoundContainer ===
@@ -229,6 +251,16 @@ impl<'a> Record<'a> {
         let devices = devices.map_err(|error| error.to_string())?;
         self.containers.entry(container).or_default().extend(devices);
         Ok(())
+    }
+
+    /// Adds the cards of another system's devices; all of the node's, if it is unclear which of them these are.
+    fn add_foreign(&mut self, foreign: &'a ForeignDevices, node: &[CardInfo]) {
+        let all = || node.iter().map(|card| card.id.clone()).collect();
+        let cards = foreign.cards(self.pod, node).unwrap_or_else(all);
+        let devices = self.containers.entry(&foreign.container).or_default();
+        devices.extend(cards.into_iter().map(Device::whole));
+        devices.sort();
+        devices.dedup();
     }
 }
 

@@ -2,6 +2,8 @@
 
 use divvy_api::CardId;
 
+use divvy_node_core::allocator::{ForeignHeld, ForeignPod};
+use divvy_node_core::foreign;
 use divvy_node_core::inventory::{CardHealth, CardInfo};
 use divvy_node_core::pod::PodRef;
 
@@ -41,7 +43,41 @@ pub(super) fn between(before: &View, after: &View) -> Vec<PendingEvent> {
                 .to_owned(),
         }
     }));
+    out.extend(after.foreign.iter().filter(|pod| !before.foreign.contains(pod)).map(on_foreign));
     out
+}
+
+fn on_foreign(ForeignPod { pod, resource, held }: &ForeignPod) -> PendingEvent {
+    let (reason, note) = match held {
+        ForeignHeld::Nothing => (
+            "NotTranslated",
+            format!(
+                "limits name {resource}, a resource of another system: Divvy has allocated no GPU for it; divvy-webhook \
+                 replaces it in pods that are created while the system's dialect is on, but not in static pods"
+            ),
+        ),
+        ForeignHeld::Cards(cards) => {
+            let cards = cards.iter().map(CardId::as_str).collect::<Vec<_>>().join(", ");
+            (
+                "ForeignGpu",
+                format!(
+                    "uses {cards}, allocated by another device plugin as {resource}: it holds them alone until it ends"
+                ),
+            )
+        }
+        ForeignHeld::All => {
+            let keys = foreign::keys(resource);
+            let hint = if keys.is_empty() { keys } else { format!(" (annotation {keys} doesn't say)") };
+            (
+                "ForeignGpuUnknown",
+                format!(
+                    "another device plugin has allocated {resource}, and it is unclear of which GPUs{hint}: no pod gets \
+                     any GPU of this node until this one ends"
+                ),
+            )
+        }
+    };
+    PendingEvent { pod: Some(pod.clone()), card: None, warning: true, reason, note }
 }
 
 fn health(before: &View, after: &View, card: &CardInfo) -> Option<PendingEvent> {

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::events::between;
 use super::node::{NodeStatusView, NodeView};
 use super::*;
+use divvy_node_core::allocator::ForeignHeld;
 use divvy_node_core::inventory::{CardHealth, CardInfo, Driver, MigInstance};
 use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use divvy_node_core::pod::Phase;
@@ -368,6 +369,11 @@ fn events_report_each_change_once() {
     let unasked = View { unasked: vec![pod.clone()], ..before.clone() };
     let event = between(&before, &unasked);
     assert_eq!((event[0].pod.as_ref(), event[0].reason), (Some(&pod), "NoGpuRequested"));
+    let (resource, held) = ("aliyun.com/gpu-mem".to_owned(), ForeignHeld::Cards(vec![card(0), card(1)]));
+    let foreign = View { foreign: vec![ForeignPod { pod, resource, held }], ..before.clone() };
+    let note = "uses GPU-0, GPU-1, allocated by another device plugin as aliyun.com/gpu-mem: it holds them alone until it ends";
+    assert_eq!(notes(&before, &foreign), [note]);
+    assert_eq!(notes(&foreign, &foreign), Vec::<String>::new());
 }
 
 #[test]

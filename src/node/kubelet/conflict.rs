@@ -11,6 +11,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use divvy_node_core::foreign;
 use divvy_proto::deviceplugin as api;
 use tokio::net::UnixStream;
 
@@ -43,6 +44,8 @@ pub(super) struct ConflictTracker {
     verdict: Verdict,
     /// Time since which observations contradict the verdict.
     contradicted: Option<Instant>,
+    /// Whether there has been evidence since this was last asked.
+    has_found: bool,
 }
 
 /// Whether a conflicting plugin is registered.
@@ -65,7 +68,8 @@ const COMMAND_LENGTH: usize = 80;
 pub(super) fn find(listed: &[Listed], ours: &[Offer], registered: bool) -> Option<ConflictingPlugin> {
     let devices = || ours.iter().flat_map(|offer| &offer.devices);
     let cards: BTreeSet<&str> = devices().filter_map(|device| Some(device.id.split_once("::")?.0)).collect();
-    let offers_ours = |other: &&Listed| cards.iter().any(|card| other.device.contains(card));
+    let offers_ours =
+        |other: &&Listed| foreign::hides_cards(&other.resource) || cards.iter().any(|card| other.device.contains(card));
     let is_named_as_ours = |listed: &&Listed| ours.iter().any(|offer| offer.resource.as_str() == listed.resource);
     if let Some(Listed { resource, device }) = listed.iter().filter(|other| !is_named_as_ours(other)).find(offers_ours)
     {
@@ -127,11 +131,12 @@ fn command(pid: i32) -> String {
 impl ConflictTracker {
     /// A tracker for which evidence counts after `patience`, and is over after as long without any.
     pub(super) fn new(patience: Duration) -> Self {
-        Self { patience, verdict: Verdict::None, contradicted: None }
+        Self { patience, verdict: Verdict::None, contradicted: None, has_found: false }
     }
 
     /// Records the observation made at `at`.
     pub(super) fn observe(&mut self, at: Instant, found: Option<ConflictingPlugin>) {
+        self.has_found |= found.is_some();
         let agrees = found.is_some() == matches!(self.verdict, Verdict::Confirmed(_));
         let since = if agrees { None } else { Some(*self.contradicted.get_or_insert(at)) };
         self.contradicted = since;
@@ -143,6 +148,11 @@ impl ConflictTracker {
             (None, Verdict::Confirmed(_)) if !lasts => {}
             (None, _) => (self.verdict, self.contradicted) = (Verdict::None, None),
         }
+    }
+
+    /// Whether there was evidence since the last call, however short: the other plugin may have allocated something.
+    pub(super) fn take_found(&mut self) -> bool {
+        std::mem::take(&mut self.has_found)
     }
 
     /// Current verdict.

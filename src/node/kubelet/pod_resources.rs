@@ -1,9 +1,11 @@
 //! Client for PodResources, the kubelet's records of the devices of each container.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use divvy_api::ResourceNames;
+use divvy_node_core::foreign;
 use divvy_node_core::pod::{DeviceRecord, PodRef};
 use divvy_node_core::ports::PodSourceError;
 use divvy_proto::podresources as api;
@@ -32,10 +34,10 @@ const LARGEST_ANSWER: usize = 64 << 20;
 // === impl PodResources ===
 
 impl PodResources {
-    /// All containers with Divvy's devices. The kubelet releases devices of ended pods when it answers, so this is only called
+    /// All containers with devices of Divvy's or of other systems. The kubelet releases devices of ended pods when it answers, so this is only called
     /// before registration, never while an Allocate is in flight (kubernetes#137534).
     pub async fn list(&self) -> Result<Vec<DeviceRecord>, PodSourceError> {
-        self.list_of(|resource| self.names.counts_cards(resource)).await
+        self.list_of(|resource| self.has_cards(resource)).await
     }
 
     /// All containers with units of memory or compute, where those are devices. To be called when [`Self::list`] may be.
@@ -53,7 +55,7 @@ impl PodResources {
         Ok(answer.into_inner().pod_resources.iter().flat_map(|pod| assigned(pod, &is_wanted)).collect())
     }
 
-    /// Divvy's devices of each of these pods, by namespace and name; `None` for a pod that the kubelet doesn't have, or that has
+    /// Devices of Divvy's or of other systems that these pods have, by namespace and name; `None` for a pod that the kubelet doesn't have, or that has
     /// ended. It has a pod from just before its admission on. Ordinary init containers are never included. Releases nothing.
     pub async fn get(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
         let mut records = Vec::with_capacity(pods.len());
@@ -79,7 +81,7 @@ impl PodResources {
             match client.get(request.clone()).await {
                 Ok(answer) => {
                     let pod = answer.into_inner().pod_resources.unwrap_or_default();
-                    return Ok(Some(assigned(&pod, |resource| self.names.counts_cards(resource))));
+                    return Ok(Some(assigned(&pod, |resource| self.has_cards(resource))));
                 }
                 // 100 requests a second of all clients, with a burst of 10: a rejected one is repeated.
                 Err(status) if status.code() == Code::ResourceExhausted && started.elapsed() < DEADLINE => {
@@ -100,6 +102,11 @@ impl PodResources {
             devices.device_ids.into_iter().map(move |device| Listed { resource: resource.clone(), device })
         };
         Ok(answer.into_inner().devices.into_iter().flat_map(listed).collect())
+    }
+
+    /// Whether devices of this resource are cards, or parts of them, of whatever system.
+    fn has_cards(&self, resource: &str) -> bool {
+        self.names.counts_cards(resource) || (!self.names.is_ours(resource) && foreign::is_known(resource))
     }
 
     async fn client(&self) -> Result<PodResourcesListerClient<Channel>, PodSourceError> {
@@ -127,17 +134,21 @@ fn hint(call: &str) -> &'static str {
     if call == "Get" { " (needs Kubernetes 1.34, or the kubelet's feature gate KubeletPodResourcesGet)" } else { "" }
 }
 
-/// Containers of a pod with devices of the wanted resources.
+/// Devices of the wanted resources that the containers of a pod have.
 fn assigned(pod: &api::PodResources, is_wanted: impl Fn(&str) -> bool) -> Vec<DeviceRecord> {
-    let devices_of = |container: &api::ContainerResources| {
-        let wanted = container.devices.iter().filter(|devices| is_wanted(&devices.resource_name));
-        wanted.flat_map(|devices| &devices.device_ids).cloned().collect()
+    let assigned = |container: &api::ContainerResources| {
+        let mut devices: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for entry in container.devices.iter().filter(|entry| is_wanted(&entry.resource_name)) {
+            devices.entry(entry.resource_name.clone()).or_default().extend(entry.device_ids.iter().cloned());
+        }
+        let record = |(resource, devices)| DeviceRecord {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            container: container.name.clone(),
+            resource,
+            devices,
+        };
+        devices.into_iter().filter(|(_, devices)| !devices.is_empty()).map(record).collect::<Vec<_>>()
     };
-    let assigned = |container: &api::ContainerResources| DeviceRecord {
-        namespace: pod.namespace.clone(),
-        pod: pod.name.clone(),
-        container: container.name.clone(),
-        devices: devices_of(container),
-    };
-    pod.containers.iter().map(assigned).filter(|assigned| !assigned.devices.is_empty()).collect()
+    pod.containers.iter().flat_map(assigned).collect()
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_api::ResourceName;
-use divvy_node_core::allocator::lock;
+use divvy_node_core::allocator::{Refusal, lock};
 use divvy_node_core::ports::PodSource;
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_client::DevicePluginClient;
@@ -132,6 +132,8 @@ impl<S: PodSource + 'static> Registrar<S> {
         self.keep_note();
         let mut backoff = Backoff::default();
         let (mut conflicts, mut last) = (ConflictTracker::new(self.patience), None);
+        // Whether another plugin may have allocated GPUs since the kubelet's records were read.
+        let mut is_behind = false;
         while !stop.is_cancelled() {
             let Some(kubelet) = SocketFile::at(&self.kubelet_socket()) else {
                 tokio::select! { () = watch.changed() => {}, () = stop.cancelled() => {} }
@@ -148,6 +150,13 @@ impl<S: PodSource + 'static> Registrar<S> {
                 tokio::select! { () = tokio::time::sleep(backoff.next()) => {}, () = stop.cancelled() => {} }
                 continue;
             }
+            is_behind |= conflicts.take_found();
+            if is_behind && let Err(refusal) = self.recover().await {
+                backoff.warning.warn(format!("not registering with the kubelet again yet: {refusal}"));
+                tokio::select! { () = tokio::time::sleep(backoff.next()) => {}, () = stop.cancelled() => {} }
+                continue;
+            }
+            is_behind = false;
             match self.begin(&stop).await {
                 Ok(session) => {
                     (backoff, last) = (Backoff::default(), Some(kubelet));
@@ -172,6 +181,15 @@ impl<S: PodSource + 'static> Registrar<S> {
         }
         for socket in own_sockets(&self.directory) {
             let _absent_is_as_good = std::fs::remove_file(socket);
+        }
+    }
+
+    /// Reads the kubelet's records once more. Without its pods they are compared with the first list, before which nothing is
+    /// allocated.
+    async fn recover(&self) -> Result<(), Refusal> {
+        match self.calls.daemon.recover().await {
+            Err(refusal) if refusal.is_unlisted() => Ok(()),
+            recovered => recovered,
         }
     }
 

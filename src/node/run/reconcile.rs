@@ -94,9 +94,13 @@ impl Rounds {
             self.swept = Instant::now();
             lock(daemon.allocator()).remove_stale_directories();
         }
-        let pods: HashSet<String> =
-            lock(daemon.allocator()).ledger().allocations().pods().map(|entry| entry.pod.uid.clone()).collect();
-        let is_idle = pods.is_empty();
+        let (pods, is_idle) = {
+            let allocator = lock(daemon.allocator());
+            let pods: HashSet<String> =
+                allocator.ledger().allocations().pods().map(|entry| entry.pod.uid.clone()).collect();
+            let is_idle = pods.is_empty() && allocator.foreign_pods().is_empty();
+            (pods, is_idle)
+        };
         daemon.source().watch_cgroups(pods).await;
         if lock(daemon.allocator()).ledger().is_journal_overgrown() {
             let allocator = Arc::clone(daemon.allocator());

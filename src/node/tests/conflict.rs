@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ struct Kubelet {
     registrations: watch::Sender<u32>,
     /// Healthy devices of our resource.
     devices: Arc<Mutex<Vec<String>>>,
+    /// Questions for all records.
+    listed: Arc<AtomicU32>,
 }
 
 #[tonic::async_trait]
@@ -66,7 +69,8 @@ impl PodResourcesLister for Kubelet {
         &self,
         _request: Request<pr::ListPodResourcesRequest>,
     ) -> Result<Response<pr::ListPodResourcesResponse>, Status> {
-        Err(Status::unimplemented("not asked for"))
+        self.listed.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(pr::ListPodResourcesResponse::default()))
     }
 
     async fn get(
@@ -88,7 +92,7 @@ impl PodResourcesLister for Kubelet {
 
 impl Kubelet {
     fn start(directory: &Path) -> Self {
-        let kubelet = Self { registrations: watch::channel(0).0, devices: Arc::default() };
+        let kubelet = Self { registrations: watch::channel(0).0, devices: Arc::default(), listed: Arc::default() };
         let registration = RegistrationServer::new(kubelet.clone());
         let lister = PodResourcesListerServer::new(kubelet.clone());
         for (name, server) in [
@@ -195,8 +199,10 @@ async fn conflicting_plugin_keeps_the_resource_until_it_is_gone() {
                  other sockets in the plugin directory: nvidia-gpu.sock (process";
     assert!(text.starts_with(start), "{text}");
     assert_eq!(*kubelet.registrations.borrow(), 0);
+    assert_eq!(kubelet.listed.load(Ordering::Relaxed), 0);
     kubelet.list(&[]);
     kubelet.registered(1).await;
+    assert_eq!(kubelet.listed.load(Ordering::Relaxed), 1, "the other one may have allocated GPUs");
     until(&mut statuses, "we are registered", |now| *now == RegistrationStatus::Registered).await;
     stop.cancel();
     running.await.unwrap();

@@ -147,6 +147,7 @@ fn instance_lost_by_the_journal_is_restored_whole() {
                 namespace: "default".to_owned(),
                 pod: "a".to_owned(),
                 container: "c0".to_owned(),
+                resource: "nvidia.com/gpu".to_owned(),
                 devices: slots.iter().map(ToString::to_string).collect(),
             }]);
             node.look();
@@ -186,6 +187,7 @@ fn share_on_an_unknown_gpu_is_kept_until_the_gpu_is_seen() {
         namespace: "default".to_owned(),
         pod: "a".to_owned(),
         container: "c0".to_owned(),
+        resource: "nvidia.com/gpu".to_owned(),
         devices: slots.iter().map(ToString::to_string).collect(),
     }]);
     node.look();

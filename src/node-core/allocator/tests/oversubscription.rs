@@ -60,7 +60,8 @@ fn restored(are_limits_lost: bool) -> Node {
     node.oversubscribe_from_now_on(300, 600);
     node.lose_journal_and_serve(Tier::Shim);
     let (namespace, devices) = ("default".to_owned(), slots.iter().map(ToString::to_string).collect());
-    let record = DeviceRecord { namespace, pod: "a".to_owned(), container: "c0".to_owned(), devices };
+    let (container, resource) = ("c0".to_owned(), "nvidia.com/gpu".to_owned());
+    let record = DeviceRecord { namespace, pod: "a".to_owned(), container, resource, devices };
     node.allocator.compare_slots_with(vec![record]);
     node.look();
     node

@@ -52,6 +52,11 @@ impl Taken {
 // === impl Device ===
 
 impl Device {
+    /// A card that another plugin has allocated.
+    pub(super) fn whole(card: CardId) -> Self {
+        Self { card, slot: None }
+    }
+
     pub(super) fn slot_id(&self) -> Option<SlotId> {
         self.slot.map(|number| self.card.slot(number))
     }

@@ -45,6 +45,7 @@ fn assigned(uid: &str, container: &str, devices: &[&str]) -> DeviceRecord {
         namespace: "default".to_owned(),
         pod: format!("pod-{uid}"),
         container: container.to_owned(),
+        resource: "nvidia.com/gpu".to_owned(),
         devices: devices.iter().map(|id| (*id).to_owned()).collect(),
     }
 }
@@ -69,13 +70,22 @@ fn heard(allocations: &Allocations, as_of: u64, pods: &[Arc<Pod>], assigned: Opt
         names: &names,
         defaults: Defaults::default(),
         memory: &memory,
+        cards: &[],
         gives_whole: false,
         memory_scale: Some(SCALE),
         found: &found,
     };
     reconcile(
         allocations,
-        &Observed { as_of, pods, is_whole: true, listed_before: None, cgroups: &HashMap::new(), records: assigned },
+        &Observed {
+            as_of,
+            pods,
+            is_whole: true,
+            listed_before: None,
+            cgroups: &HashMap::new(),
+            records: assigned,
+            foreign: &[],
+        },
         &reading,
     )
 }
@@ -160,6 +170,7 @@ fn incomplete_list_ends_no_share() {
         names: &names,
         defaults: Defaults::default(),
         memory: &memory,
+        cards: &[],
         gives_whole: false,
         memory_scale: None,
         found: &found,
@@ -172,6 +183,7 @@ fn incomplete_list_ends_no_share() {
         listed_before: Some(&seen),
         cgroups: &HashMap::new(),
         records: None,
+        foreign: &[],
     };
     assert_eq!(reconcile(&allocations, &starting, &reading).changes, [], "the kubelet has just started");
     let seen = HashSet::from([pods[1].uid.clone()]);

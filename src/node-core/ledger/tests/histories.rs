@@ -102,7 +102,8 @@ impl Node {
         self.records.retain(|record| record.pod != pod || record.container != container);
         if requests[at].kind != ContainerKind::Init {
             let devices = slots.iter().map(ToString::to_string).collect();
-            self.records.push(DeviceRecord { namespace, pod, container, devices });
+            let resource = "nvidia.com/gpu".to_owned();
+            self.records.push(DeviceRecord { namespace, pod, container, resource, devices });
         }
         self.model.hold(entry);
         Ok(())
@@ -122,6 +123,7 @@ impl Node {
             names: &names,
             defaults: Defaults::default(),
             memory: &memory,
+            cards: &[],
             gives_whole: false,
             memory_scale: Some(SCALE),
             found: &found,
@@ -137,6 +139,7 @@ impl Node {
             listed_before: Some(&seen),
             cgroups: &HashMap::new(),
             records: assigned.as_deref(),
+            foreign: &[],
         };
         let Reconciled { changes, notes } = reconcile(ledger.allocations(), &heard, &reading);
         ledger.apply(changes).expect("writes");

@@ -31,6 +31,7 @@ fn conflicting_plugin_is_found_in_allocatable_devices() {
     insta::assert_snapshot!(evidence(&[("nvidia.com/gpu", "CARD::0")], true), @"another device plugin serves nvidia.com/gpu, with 1 devices instead of Divvy's 2");
     insta::assert_snapshot!(evidence(&[("aliyun.com/gpu-mem", "CARD-_-0")], true), @"another device plugin offers this node's GPUs as aliyun.com/gpu-mem, with devices such as CARD-_-0");
     assert_eq!(seen(&[("aliyun.com/gpu-mem", "CARD-_-0")], true).map(|(same, _)| same), Some(false));
+    insta::assert_snapshot!(evidence(&[("nano-gpu/gpu-percent", "nano-0-12")], true), @"another device plugin offers this node's GPUs as nano-gpu/gpu-percent, with devices such as nano-0-12");
     assert_eq!(seen(&[("nvidia.com/gpu", "GPU-0")], true).map(|(same, _)| same), Some(true));
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod calls;
 mod cards;
 mod disk;
+mod foreign;
 mod instances;
 mod large_pods;
 mod ledger;

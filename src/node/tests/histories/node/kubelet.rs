@@ -86,11 +86,13 @@ impl Node {
     fn assigned<'a>(&'a self, view: &'a Pod) -> impl Iterator<Item = DeviceRecord> + 'a {
         let containers = view.containers.iter().filter(|container| container.kind != ContainerKind::Init);
         containers.filter_map(|container| {
-            let grant = self.devices.grant(&view.uid, &container.name, resource(view, &container.name))?;
+            let resource = resource(view, &container.name);
+            let grant = self.devices.grant(&view.uid, &container.name, resource)?;
             Some(DeviceRecord {
                 namespace: view.namespace.clone(),
                 pod: view.name.clone(),
                 container: container.name.clone(),
+                resource: resource.to_owned(),
                 devices: grant.ids.iter().cloned().collect(),
             })
         })
