@@ -26,11 +26,11 @@ use crate::daemon::{Calls, Daemon};
 use crate::files::{Files, Ports, Programs};
 use crate::installation::Installation;
 use crate::kubectl::Kubectl;
-use crate::node::{self, CARD_MEMORY, CARDS, Containerd, NODE, whole};
+use crate::node::{self, CARD_MEMORY, CARDS, Containerd, NODE, whole_of};
 use crate::pods::{self, JOBS, PODS};
 use crate::program::Program;
 use crate::webhook::Webhook;
-use crate::{checkpoint, namespace, view};
+use crate::{checkpoint, foreign_nvml, namespace, view};
 
 /// Longest wait for anything that doesn't say otherwise, on a machine that does something else too.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -83,8 +83,16 @@ pub struct Cluster {
 }
 
 /// What there is at first.
-fn cards() -> Scenario {
-    Scenario::uniform(CARDS, "NVIDIA H100 80GB HBM3", CARD_MEMORY)
+fn cards(installation: &Installation) -> anyhow::Result<Scenario> {
+    match foreign_nvml(installation) {
+        Some(library) => foreign_nvml::scenario(&library),
+        None => Ok(Scenario::uniform(CARDS, "NVIDIA H100 80GB HBM3", CARD_MEMORY)),
+    }
+}
+
+/// Library that stands for our stand-in, where programs find one in a folder of the host.
+fn foreign_nvml(installation: &Installation) -> Option<PathBuf> {
+    std::env::var_os("DIVVY_NVML").map(PathBuf::from).filter(|_| installation.is_of_pods())
 }
 
 // === impl Cluster ===
@@ -108,10 +116,10 @@ impl Cluster {
         let pki = Pki::create(&files, NODE, &network)?;
         let mut scenario_file = files.at("scenario.json");
         if installation.is_of_pods() {
-            let library = std::env::var_os("DIVVY_NVML").map_or_else(|| binaries.nvml.clone(), PathBuf::from);
+            let library = foreign_nvml(&installation).unwrap_or_else(|| binaries.nvml.clone());
             scenario_file = namespace::install_library(&files, &library, "libnvidia-ml.so.1")?.join("scenario.json");
         }
-        let scenario = cards();
+        let scenario = cards(&installation)?;
         scenario.write(&scenario_file).context("writing the scenario")?;
         scenario.write_sysfs(&files.directory("sys")?).context("writing sysfs")?;
         let token = files.at("token");
@@ -196,7 +204,8 @@ impl Cluster {
         self.api_ready().await?;
         if self.installation.is_of_pods() {
             self.end_pods().await?;
-            self.change_cards(|scenario| *scenario = cards())?;
+            let first = cards(&self.installation)?;
+            self.change_cards(|scenario| *scenario = first)?;
             if self.api.find(DAEMON_SET).await?.is_none() {
                 self.install_pods().await?;
             }
@@ -217,7 +226,8 @@ impl Cluster {
         self.kubelet.kill().await?;
         self.daemon.program.kill().await?;
         std::fs::remove_file(checkpoint::path()).context("removing the checkpoint")?;
-        self.change_cards(|scenario| *scenario = cards())?;
+        let first = cards(&self.installation)?;
+        self.change_cards(|scenario| *scenario = first)?;
         self.scenario.write_sysfs(&self.files.at("sys")).context("writing sysfs")?;
         node::configure_kubelet(&self.files, &json!({"topologyManagerPolicy": "none", "featureGates": {}}))?;
         self.daemon.configure_anew()?;
@@ -298,7 +308,7 @@ impl Cluster {
     /// Waits until the kubelet shows all that the node has as allocatable, slots included.
     pub async fn amounts_ready(&mut self) -> anyhow::Result<()> {
         self.until("allocatable amounts of a whole node", PATIENCE, async |this| {
-            for (resource, amount) in whole() {
+            for (resource, amount) in whole_of(&this.scenario) {
                 let shown = this.allocatable(resource).await?;
                 ensure!(shown == amount, "{resource}: {shown} of {amount}");
             }
@@ -309,7 +319,7 @@ impl Cluster {
 
     /// Waits until the kubelet shows all slots as allocatable, whatever pods hold of the other amounts.
     pub async fn amounts_ready_beside_pods(&mut self) -> anyhow::Result<()> {
-        let (resource, amount) = whole()[0];
+        let [(resource, amount), ..] = whole_of(&self.scenario);
         self.until_allocatable(resource, amount).await
     }
 

@@ -27,6 +27,7 @@ pub mod daemon;
 pub mod fakes;
 pub mod figures;
 pub mod files;
+mod foreign_nvml;
 pub mod image;
 pub mod installation;
 pub mod kubectl;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use divvy_testkit::outside::SLOTS_PER_CARD;
 use divvy_testkit::pods::GPU;
+use fake_nvml::Scenario;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
@@ -31,10 +32,19 @@ const REVIEWS_HOLD: &str = "10s";
 
 /// All that the node has to offer, by resource.
 pub fn whole() -> [(&'static str, u64); 4] {
-    let cards = u64::from(CARDS);
+    of_cards(CARDS.into(), u64::from(CARDS) * (CARD_MEMORY >> 20))
+}
+
+/// All that a node with these cards has to offer, by resource.
+pub(crate) fn whole_of(scenario: &Scenario) -> [(&'static str, u64); 4] {
+    let memory = scenario.cards.iter().map(|card| card.memory_total >> 20).sum();
+    of_cards(scenario.cards.len() as u64, memory)
+}
+
+fn of_cards(cards: u64, mib: u64) -> [(&'static str, u64); 4] {
     [
         (GPU, cards * u64::from(SLOTS_PER_CARD)),
-        ("nvidia.com/gpumem", cards * (CARD_MEMORY >> 20)),
+        ("nvidia.com/gpumem", mib),
         ("nvidia.com/gpumem-percentage", cards * 100),
         ("nvidia.com/gpucores", cards * 100),
     ]

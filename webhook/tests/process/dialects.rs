@@ -34,7 +34,7 @@ fn recognise(bench: &Bench, dialects: &Value) {
 }
 
 /// A pod with these limits, and these annotations.
-fn written(name: &str, limits: Value, annotations: Value) -> Value {
+fn written(name: &str, limits: &Value, annotations: Value) -> Value {
     let mut written = pod(name, 0, 0);
     written["spec"]["containers"][0]["resources"] = json!({ "limits": limits });
     written["metadata"]["annotations"] = annotations;
@@ -119,7 +119,7 @@ async fn pods_of_every_system_are_admitted_in_our_words() {
         ),
     ];
     for (name, limits, annotations, wanted) in cases {
-        let made = bench.create(PODS, &written(name, limits, annotations)).await;
+        let made = bench.create(PODS, &written(name, &limits, annotations)).await;
         assert_eq!(made.code, 201, "{name}: {made:?}");
         let resources = &made.object["spec"]["containers"][0]["resources"];
         assert_eq!((&resources["limits"], &resources["requests"]), (&wanted, &wanted), "{name}");
@@ -127,7 +127,7 @@ async fn pods_of_every_system_are_admitted_in_our_words() {
         assert!(record.as_str().is_some_and(|record| record.contains(r#""name":"#)), "{name}: {record}");
     }
     let mixed = json!({ "aliyun.com/gpu-mem": "3", "nano-gpu.io/gpu-core": "20" });
-    let refused = bench.create(PODS, &written("mixed", mixed, json!({}))).await;
+    let refused = bench.create(PODS, &written("mixed", &mixed, json!({}))).await;
     let why = refused.object["message"].as_str().unwrap();
     assert!(
         refused.code >= 400 && why.contains("[nano-gpu.io/gpu-core]") && why.contains("[aliyun.com/gpu-mem]"),
@@ -141,8 +141,8 @@ async fn pods_of_a_dialect_that_is_off_are_not_reviewed() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let mut replica = bench.alone(&json!({ "dialects": ["nano-gpu"] })).await;
     recognise(&bench, &json!(["nano-gpu"]));
-    let gpushare = |name: &str| written(name, json!({ "aliyun.com/gpu-mem": "3" }), json!({}));
-    let nano = |name: &str| written(name, json!({ "nano-gpu.io/gpu-core": "20" }), json!({}));
+    let gpushare = |name: &str| written(name, &json!({ "aliyun.com/gpu-mem": "3" }), json!({}));
+    let nano = |name: &str| written(name, &json!({ "nano-gpu.io/gpu-core": "20" }), json!({}));
     assert_eq!(bench.create(PODS, &nano("on")).await.code, 201);
     let reviews = replica.metric("divvy_admission_reviews_total", &[]).await;
     let made = bench.create(PODS, &gpushare("off")).await;

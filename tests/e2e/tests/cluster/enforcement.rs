@@ -57,6 +57,39 @@ pub(crate) async fn two_on_one_card(cluster: &mut Cluster) -> anyhow::Result<()>
     cluster.renew().await
 }
 
+/// Programs that preload another allocator are held to their shares too, and have both libraries.
+pub(crate) async fn beside_allocators(cluster: &mut Cluster) -> anyhow::Result<()> {
+    const GIB: u64 = 4;
+    let guests = Guests::install(cluster).await?;
+    if guests.allocators.is_empty() {
+        println!("  skipped: this machine has neither jemalloc nor tcmalloc");
+        return cluster.renew().await;
+    }
+    let library = guests::library().await?;
+    let keys = json!({"tier": "shim", "libdivvyPath": library, "deviceListStrategy": "envvar", "adminAddress": ADMIN});
+    cluster.restart_daemon(&keys).await?;
+    let mut pods = Vec::new();
+    for (at, allocator) in guests.allocators.iter().enumerate() {
+        let mut pod = guests.pod(&format!("preloads-{at}"), GIB, 20)?;
+        let variables = pod["spec"]["containers"][0]["env"].as_array_mut().context("variables")?;
+        variables.push(json!({"name": "LD_PRELOAD", "value": allocator}));
+        pods.push(pod);
+    }
+    let count = pods.len();
+    cluster.create_objects(pods).await?;
+    cluster.all_running(count).await?;
+    cluster.agree().await?;
+    for (at, allocator) in guests.allocators.iter().enumerate() {
+        let name = format!("preloads-{at}");
+        guests.has_memory(cluster, &name, GIB, 0).await?;
+        let maps = Guests::maps(cluster, &name)?;
+        let missing = [allocator, LIBRARY].into_iter().find(|library| !maps.contains(*library));
+        ensure!(missing.is_none(), "{missing:?} isn't loaded:\n{maps}");
+        println!("  {name}: {allocator} and {LIBRARY} are both loaded");
+    }
+    cluster.renew().await
+}
+
 async fn have_their_memory(guests: &Guests, cluster: &mut Cluster, life: u32) -> anyhow::Result<()> {
     for (name, gib, _) in PODS {
         guests.has_memory(cluster, name, gib, life).await?;

@@ -31,7 +31,13 @@ pub(crate) struct Guests {
     context: u64,
     cards: PathBuf,
     logs: PathBuf,
+    /// Allocators that programs preload, as far as this machine has them: where the image has them too.
+    pub(crate) allocators: Vec<&'static str>,
 }
+
+/// Of Debian's `libjemalloc2` and `libtcmalloc-minimal4`.
+const ALLOCATORS: [&str; 2] =
+    ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"];
 
 /// The library as containers get it, built by the script that images are built by.
 pub(crate) async fn library() -> anyhow::Result<PathBuf> {
@@ -68,14 +74,19 @@ impl Guests {
         Machine { cards: described, ..Machine::default() }.write(&cards.join("cards.json"))?;
         let program = PathBuf::from(env!("CARGO_BIN_EXE_guest"));
         let driver = std::env::current_exe()?.with_file_name("libfake_cuda.so");
-        let loaded = [loaded(&program).await?, loaded(&driver).await?].concat();
+        let mut files_of = [loaded(&program).await?, loaded(&driver).await?].concat();
+        let allocators = ALLOCATORS.into_iter().filter(|path| Path::new(path).exists()).collect::<Vec<_>>();
+        for allocator in allocators.iter().map(Path::new) {
+            files_of.extend(loaded(allocator).await?);
+            files_of.push(allocator.to_owned());
+        }
         let in_image = |path: PathBuf| (path.display().to_string().trim_start_matches('/').to_owned(), path);
-        let mut files: Vec<FileOfImage> = loaded.into_iter().map(in_image).collect();
+        let mut files: Vec<FileOfImage> = files_of.into_iter().map(in_image).collect();
         files.extend([("bin/guest".to_owned(), program), ("lib/libcuda.so.1".to_owned(), driver)]);
         files.sort();
         files.dedup();
         cluster.containerd.import(&Programs::find()?, &cluster.files, image::GUEST, &["/bin/guest"], &files).await?;
-        Ok(Self { card: first.uuid.clone(), context, cards, logs: cluster.files.at("pod-logs") })
+        Ok(Self { card: first.uuid.clone(), context, cards, logs: cluster.files.at("pod-logs"), allocators })
     }
 
     /// A pod that works on the card.
@@ -134,16 +145,27 @@ impl Guests {
         Ok(std::array::from_fn(|at| 100.0 * after[at].saturating_sub(before[at]).as_secs_f64() / elapsed))
     }
 
+    /// What a pod's program has mapped.
+    pub(crate) fn maps(cluster: &Cluster, name: &str) -> anyhow::Result<String> {
+        let maps = format!("/proc/{}/maps", Self::pid(cluster, name)?);
+        std::fs::read_to_string(&maps).context(maps)
+    }
+
+    /// Process of a pod's program.
+    fn pid(cluster: &Cluster, name: &str) -> anyhow::Result<u32> {
+        let look = cluster.look()?;
+        let pod = look.node.pods.iter().find(|pod| pod.name == format!("default/{name}"));
+        let uid = &pod.with_context(|| format!("no pod {name}"))?.uid;
+        let running = look.running.iter().find(|((owner, _), _)| owner == uid);
+        Ok(running.with_context(|| format!("pod {name} doesn't run"))?.1.pid)
+    }
+
     /// How long the card has worked for each pod's program.
     fn busy<const N: usize>(&self, cluster: &Cluster, names: [&str; N]) -> anyhow::Result<[Duration; N]> {
-        let look = cluster.look()?;
         let card = Card::open(&self.cards, &self.card).context("the card in use")?;
         let mut busy = [Duration::ZERO; N];
         for (busy, name) in busy.iter_mut().zip(names) {
-            let pod = look.node.pods.iter().find(|pod| pod.name == format!("default/{name}"));
-            let uid = &pod.with_context(|| format!("no pod {name}"))?.uid;
-            let running = look.running.iter().find(|((owner, _), _)| owner == uid);
-            let pid = running.with_context(|| format!("pod {name} doesn't run"))?.1.pid;
+            let pid = Self::pid(cluster, name)?;
             *busy = Duration::from_nanos(card.usage_of(pid).with_context(|| format!("{name} isn't on the card"))?.busy);
         }
         Ok(busy)

@@ -1,6 +1,6 @@
 //! Containers that request no GPU, where they are to see none.
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::{image, pods, view};
@@ -97,7 +97,12 @@ async fn debug(cluster: &mut Cluster, namespace: &str, pod: &str) -> anyhow::Res
 }
 
 /// What a process has that is started in the container.
-async fn environment(cluster: &Cluster, namespace: &str, pod: &str, container: &str) -> anyhow::Result<String> {
+pub(crate) async fn environment(
+    cluster: &Cluster,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+) -> anyhow::Result<String> {
     let (namespaced, container) = (format!("--namespace={namespace}"), format!("--container={container}"));
     cluster.kubectl.run(&["exec", &namespaced, pod, &container, "--", "/bin/busybox", "env"]).await
 }

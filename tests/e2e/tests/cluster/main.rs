@@ -6,6 +6,7 @@ mod bursts;
 mod cards;
 mod churn;
 mod delivery;
+mod dialects;
 mod enforcement;
 mod figures;
 mod first_hour;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         anyhow("pods are deleted by force", |c| Box::pin(forced::replaced_at_once(c))),
         scenario("cards are given in every way", |c| Box::pin(delivery::every_strategy(c))),
         scenario("two pods on one card are held to their shares", |c| Box::pin(enforcement::two_on_one_card(c))),
+        scenario("allocators are preloaded beside libdivvy", |c| Box::pin(enforcement::beside_allocators(c))),
         scenario("two pods have more memory than their card", |c| Box::pin(oversubscription::two_on_one_card(c))),
         scenario("a tenant writes whatever it can", |c| Box::pin(hostile::writes_anything(c))),
         anyhow("a card is lost and returns", |c| Box::pin(cards::lost_and_returned(c))),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
             Box::pin(hidden::from_those_that_request_none(c))
         }),
         anyhow("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
+        scenario("pods of other systems run as they are", |c| Box::pin(dialects::run_as_they_are(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         anyhow("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),

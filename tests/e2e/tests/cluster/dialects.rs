@@ -1,0 +1,94 @@
+//! Pods in other systems' words, run by a real kubelet.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use divvy_api::ContainerKind::App;
+use divvy_api::ResourceNames;
+use divvy_api::annotation::{self, Cards};
+use divvy_api::names::annotation::{CARDS, DIALECT};
+use divvy_dialects::{Dialect, MatchCondition, for_changes, for_pods};
+use divvy_e2e::api::Part;
+use divvy_e2e::cluster::Cluster;
+use divvy_e2e::pods::{self, PODS};
+use divvy_testkit::pods::PodShape;
+use serde_json::{Value, json};
+
+use crate::hidden::environment;
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// Pods of five systems as their users write them become pods of ours, and run with what they ask for.
+pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let dialects = json!(["hami", { "name": "nano-gpu", "memoryUnit": "1Gi" }, { "name": "gpushare", "outputs": true }, "volcano", "kai"]);
+    cluster.start_webhook().await?;
+    cluster.webhook.configure(&json!({ "dialects": dialects })).await?;
+    cluster.webhook_ready().await?;
+    recognise(cluster, &dialects).await?;
+    cluster.webhook_called().await?;
+
+    let objects = vec![
+        written("nano", &[json!({ "nano-gpu.io/gpu-core": "20", "nano-gpu.io/gpu-memory": "1" })], json!({})),
+        written("share", &[json!({ "aliyun.com/gpu-mem": "3" }), json!({ "aliyun.com/gpu-mem": "2" })], json!({})),
+        written("volcano", &[json!({ "volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "2000" })], json!({})),
+        written("kai", &[json!({})], json!({ "gpu-fraction": "0.25" })),
+        written(
+            "hami",
+            &[
+                json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "20", "nvidia.com/priority": "1" }),
+            ],
+            json!({}),
+        ),
+    ];
+    let count = objects.len();
+    cluster.create_objects(objects).await?;
+    cluster.all_running(count).await?;
+    cluster.agree().await?;
+
+    let pod = cluster.api.get(&format!("{PODS}/share")).await?;
+    println!("  {DIALECT}: {}", pod["metadata"]["annotations"][DIALECT]);
+    let cards: Cards = annotation::decode(pod["metadata"]["annotations"][CARDS].as_str().context("no cards")?)?;
+    let of_pod: BTreeSet<_> = cards.containers.values().flatten().map(|card| card.uuid.clone()).collect();
+    ensure!(cards.containers.len() == 2 && of_pod.len() == 1, "not on one GPU: {cards:?}");
+    for (pod, container, variable) in [
+        ("hami", "c0", "CUDA_DEVICE_MEMORY_LIMIT_0=3000m"),
+        ("hami", "c0", "CUDA_DEVICE_SM_LIMIT=20"),
+        ("share", "c1", "ALIYUN_COM_GPU_MEM_CONTAINER=2"),
+        ("share", "c1", "ALIYUN_COM_GPU_MEM_POD=5"),
+    ] {
+        let variables = environment(cluster, "default", pod, container).await?;
+        ensure!(variables.lines().any(|found| found == variable), "{pod}: no {variable}: {variables}");
+    }
+    cluster.clear().await?;
+    cluster.stop_webhook().await
+}
+
+/// A pod whose containers have these limits, as somebody wrote it.
+fn written(name: &str, limits: &[Value], annotations: Value) -> Value {
+    let names: Vec<String> = (0..limits.len()).map(|at| format!("c{at}")).collect();
+    let shape = names.iter().fold(PodShape::new(name), |shape, name| shape.with(App, name, &[]));
+    let mut pod = pods::plain(&shape);
+    for (at, limits) in limits.iter().enumerate() {
+        pod["spec"]["containers"][at]["resources"] = json!({ "limits": limits });
+    }
+    pod["metadata"]["annotations"] = annotations;
+    pod
+}
+
+/// Puts these systems' words into the match conditions of new pods, as the chart does.
+async fn recognise(cluster: &Cluster, dialects: &Value) -> anyhow::Result<()> {
+    let dialects: Vec<Dialect> = serde_json::from_value(dialects.clone())?;
+    let names = ResourceNames::default();
+    let conditions = [
+        ("mutatingwebhookconfigurations", for_pods(&names, &dialects)),
+        ("validatingwebhookconfigurations", for_changes(&names, &dialects)),
+    ];
+    for (kind, conditions) in conditions {
+        let path = format!("{CONFIGURATIONS}/{kind}/divvy-webhook");
+        let mut webhooks = cluster.api.get(&path).await?["webhooks"].clone();
+        let entry = |condition: &MatchCondition| json!({ "name": condition.name, "expression": condition.expression });
+        webhooks[0]["matchConditions"] = conditions.iter().map(entry).collect();
+        cluster.api.patch(&path, Part::Object, &json!({ "webhooks": webhooks })).await?;
+    }
+    Ok(())
+}
