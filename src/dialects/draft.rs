@@ -8,7 +8,7 @@ use divvy_api::request::Defaults;
 use divvy_api::{ContainerKind, ContainerSpec, ResourceNames};
 
 use crate::pod::{Amounts, Container, Pod};
-use crate::reading::{Reading, shown};
+use crate::reading::{Reading, cut, shown};
 use crate::{Context, Part, Refusal, System, Translation};
 
 /// What has been translated of a pod so far.
@@ -22,6 +22,9 @@ pub(crate) struct Draft<'a> {
     outputs: Vec<DialectOutput>,
     warnings: Vec<String>,
 }
+
+/// Most characters of a value that are kept as written: a list of 25 UUIDs.
+const KEPT: usize = 1024;
 
 /// What has become of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +190,10 @@ impl<'a> Draft<'a> {
         let containers = self.pod.containers.iter().zip(&limits).filter(|(_, limits)| limits.is_some());
         let containers = containers.map(|(container, _)| {
             let told = container.limits.iter().filter(|(name, _)| is_told(name));
-            (container.name.clone(), told.map(|(name, amount)| (name.clone(), shown(amount))).collect())
+            (container.name.clone(), told.map(|(name, amount)| (name.clone(), cut(amount, KEPT))).collect())
         });
         let removed = annotations.iter().filter(|(_, value)| value.is_none());
-        let removed = removed.map(|(key, _)| (key.clone(), shown(&self.pod.annotations[key])));
+        let removed = removed.map(|(key, _)| (key.clone(), cut(&self.pod.annotations[key], KEPT)));
         let record = DialectAnnotation {
             name: name.to_owned(),
             containers: containers.collect(),

@@ -119,9 +119,14 @@ fn same(limit: &str, request: &str) -> bool {
     limit == request || parse_bytes(limit).is_ok_and(|limit| parse_bytes(request) == Ok(limit))
 }
 
-/// A value's start: what tenants write may be long.
+/// A value's start for a message: what tenants write may be long.
 pub(crate) fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+    cut(text, SHOWN)
+}
+
+/// The first so many characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }

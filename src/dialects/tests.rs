@@ -449,6 +449,21 @@ fn two_systems_are_refused_with_both_fields() {
 }
 
 #[test]
+fn record_keeps_what_was_written() {
+    let uuids = ["GPU-1d97b7c2-0b1c-4e2a-9a51-3f1f5a1a0001"; 4].join(",");
+    let chosen = annotated(pod(&[&[("nvidia.com/gpu", "1")]]), &[("nvidia.com/use-gpuuuid", &uuids)]);
+    let translation = translated_in("[hami]", &chosen, false).expect("admitted").expect("translated");
+    assert_eq!(translation.record.annotations["nvidia.com/use-gpuuuid"], uuids);
+    let long = "x".repeat(256 << 10);
+    let copied = annotated(pod(&[&[("nvidia.com/gpu", "1")]]), &[("hami.io/vgpu-devices-allocated", &long)]);
+    let translation = translated_in("[hami]", &copied, false).expect("admitted").expect("translated");
+    assert!(
+        translation.record.annotations["hami.io/vgpu-devices-allocated"].len() < 2000,
+        "the API server bounds annotations"
+    );
+}
+
+#[test]
 fn requests_follow_limits() {
     let mut alone = pod(&[&[("aliyun.com/gpu-mem", "3")]]);
     alone.containers[0].limits.clear();
