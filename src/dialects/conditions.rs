@@ -5,11 +5,12 @@
 
 use divvy_api::ResourceNames;
 use divvy_api::names::PREFIX;
+use serde::Serialize;
 
 use crate::Dialect;
 
 /// An entry of `webhooks[].matchConditions` (`admissionregistration.k8s.io/v1`). All of a webhook's must hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatchCondition {
     /// Shown in the API server's errors and metrics.
     pub name: &'static str,
@@ -17,21 +18,32 @@ pub struct MatchCondition {
     pub expression: String,
 }
 
+/// Conditions of one of Divvy's webhooks, by its name; `None` for any other.
+pub fn match_conditions(webhook: &str, names: &ResourceNames, dialects: &[Dialect]) -> Option<Vec<MatchCondition>> {
+    Some(match webhook {
+        "mutate.divvy.dev" => for_pods(names, dialects),
+        "hide.divvy.dev" => for_others(names, dialects),
+        "validate.divvy.dev" => for_changes(names, dialects),
+        "templates.divvy.dev" => for_templates(names, dialects),
+        _ => return None,
+    })
+}
+
 /// Conditions for new `pods` and `pods/ephemeralcontainers`: those that name a resource of Divvy's or of these dialects in any
 /// container, or carry one of Divvy's annotations, or one by which a dialect requests GPUs.
-pub fn for_pods(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+fn for_pods(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     vec![MatchCondition { name: "requests-gpus", expression: requests_gpus("object", names, dialects) }]
 }
 
 /// Conditions for the same in namespaces that hide GPUs: all other pods.
-pub fn for_others(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+fn for_others(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     let expression = format!("!{}", requests_gpus("object", names, dialects));
     vec![MatchCondition { name: "requests-no-gpus", expression }]
 }
 
 /// Conditions for new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at.
 /// Controllers take their finalizers off a pod, and open its scheduling gates, whether or not we are there.
-pub fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     let changed = format!(
         "oldObject == null || request.?subResource.orValue('') == 'ephemeralcontainers' ||\n\
          [[object, oldObject], [oldObject, object]].exists(pair,\n\
@@ -43,7 +55,7 @@ pub fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCond
 }
 
 /// Conditions for workloads: those whose template is such a pod.
-pub fn for_templates(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+fn for_templates(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     // A CronJob's template stands in its job's spec.
     let template = "object.spec.?jobTemplate.?spec.orValue(object.spec).template";
     // What a controller is told nobody reads, and the author of its owner has been told: ReplicaSets of a Deployment,

@@ -5,8 +5,7 @@ use divvy_api::names::annotation::CARD_MODEL;
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
-use crate::reading::Reading;
-use crate::{Part, Refusal, System};
+use crate::{Refusal, System};
 
 /// The model annotation of nvidia-gpu-scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,10 +24,6 @@ impl System for GpuModel {
 
     fn inputs(&self) -> &'static [&'static str] {
         &MODEL
-    }
-
-    fn part(&self, _container: Reading<'_>, _draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
-        Ok(None)
     }
 
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {

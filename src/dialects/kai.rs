@@ -6,7 +6,6 @@ use divvy_api::request::{MOST_CARDS, MOST_MEMORY};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
-use crate::reading::Reading;
 use crate::{Part, Refusal, Size, System};
 
 /// KAI and Run:ai.
@@ -38,10 +37,6 @@ impl System for Kai {
 
     fn requesting_annotations(&self) -> &'static [&'static str] {
         &[FRACTION, MEMORY]
-    }
-
-    fn part(&self, _container: Reading<'_>, _draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
-        Ok(None)
     }
 
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {

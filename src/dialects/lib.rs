@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use divvy_api::ResourceNames;
 use divvy_api::annotation::{self, DialectAnnotation, Document as _};
 
-pub use conditions::{MatchCondition, for_changes, for_others, for_pods, for_templates};
+pub use conditions::{MatchCondition, match_conditions};
 use draft::Draft;
 pub use pod::{Amounts, Container, Pod};
 use reading::Reading;
@@ -125,7 +125,9 @@ trait System {
     }
 
     /// Request of a container that names one of its resources, or of Divvy's if it reads them; `None`: no GPU.
-    fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal>;
+    fn part(&self, _container: Reading<'_>, _draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
+        Ok(None)
+    }
 
     /// What it says for the whole pod, after all containers.
     fn pod(&self, _draft: &mut Draft<'_>) -> Result<(), Refusal> {

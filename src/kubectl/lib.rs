@@ -20,6 +20,7 @@ pub mod explain;
 mod gpushare;
 pub mod inspect;
 mod limits;
+mod manifests;
 pub mod migrate;
 pub mod output;
 pub mod simulate;

@@ -20,6 +20,7 @@ use divvy_dialects::Dialect;
 use self::report::Report;
 use crate::cluster::ClusterArgs;
 use crate::output::{CommandOutput, Format, Misused, format};
+use crate::text::first_line;
 
 /// Shows what pods of other GPU-sharing systems would become, before anything is changed
 ///
@@ -47,8 +48,7 @@ pub struct Args {
 struct Dialects(Vec<Dialect>);
 
 fn dialects(text: &str) -> Result<Dialects, String> {
-    let parsed = serde_saphyr::from_str(text);
-    parsed.map(Dialects).map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+    serde_saphyr::from_str(text).map(Dialects).map_err(|error| first_line(&error))
 }
 
 /// Those that need no settings.

@@ -67,6 +67,11 @@ pub(crate) fn kind(kind: ContainerKind) -> &'static str {
     }
 }
 
+/// What went wrong, without the lines that draw the place in a text.
+pub(crate) fn first_line(error: &impl ToString) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
 /// The first of some things, and how many there are beside them.
 pub(crate) fn listed<S: Borrow<str>>(things: &[S], most: usize) -> String {
     let (named, more) = things.split_at(things.len().min(most));

@@ -1,7 +1,7 @@
 //! The two webhook configurations: whom they call, and for what.
 
 use divvy_api::ResourceNames;
-use divvy_dialects::{Dialect, MatchCondition, for_changes, for_others, for_pods, for_templates};
+use divvy_dialects::{Dialect, match_conditions};
 use serde_json::{Value, json};
 
 use crate::objects;
@@ -13,19 +13,10 @@ pub(crate) fn webhooks(objects: &[Value]) -> Vec<Value> {
 
 /// Checks that the match conditions of all webhooks are those that these names and dialects need.
 pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames, dialects: &[Dialect]) {
-    let written = |conditions: Vec<MatchCondition>| {
-        let entry = |condition: MatchCondition| json!({ "name": condition.name, "expression": condition.expression });
-        Value::Array(conditions.into_iter().map(entry).collect())
-    };
     for webhook in webhooks {
-        let wanted = match webhook["name"].as_str().unwrap() {
-            "mutate.divvy.dev" => for_pods(names, dialects),
-            "hide.divvy.dev" => for_others(names, dialects),
-            "validate.divvy.dev" => for_changes(names, dialects),
-            "templates.divvy.dev" => for_templates(names, dialects),
-            name => panic!("{name} isn't known here"),
-        };
-        assert_eq!(webhook["matchConditions"], written(wanted), "{}", webhook["name"]);
+        let name = webhook["name"].as_str().unwrap();
+        let wanted = match_conditions(name, names, dialects).unwrap_or_else(|| panic!("{name} isn't known"));
+        assert_eq!(webhook["matchConditions"], json!(wanted), "{name}");
     }
 }
 

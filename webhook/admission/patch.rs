@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use divvy_api::quantity::parse_count;
 use serde::Serialize;
 use serde_json::Value;
+
+use super::pod::Amounts;
 
 /// Operations in the order in which they apply.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -68,6 +71,22 @@ impl Patch {
     pub(super) fn add(&mut self, path: &str, value: Value) {
         self.0.push(Operation::Add { path: path.to_owned(), value });
     }
+}
+
+/// How a list of amounts has to change to have these, and no other of the resources that are meant. An amount that Kubernetes
+/// already reads as the same number stays as it is written: the API server writes 80000 as `80k`.
+pub(super) fn amounts(
+    present: Option<&Amounts>,
+    wanted: &BTreeMap<String, String>,
+    is_meant: impl Fn(&str) -> bool,
+) -> Changes {
+    let text = |name: &str| present.and_then(|amounts| amounts.get(name)).map(|amount| amount.0.as_str());
+    let surplus = present.into_iter().flat_map(BTreeMap::keys);
+    let surplus = surplus.filter(|name| is_meant(name) && !wanted.contains_key(*name));
+    let is_there = |name: &str, amount: &str| text(name).map(parse_count) == Some(parse_count(amount));
+    let missing = wanted.iter().filter(|(name, amount)| !is_there(name, amount));
+    let missing = missing.map(|(name, amount)| (name.clone(), Some(amount.as_str().into())));
+    surplus.map(|name| (name.clone(), None)).chain(missing).collect()
 }
 
 /// Changes members of a map of texts as [`Patch::change`] does those of the object.

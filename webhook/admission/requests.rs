@@ -9,8 +9,8 @@ use divvy_api::request::Totals;
 use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, ResourceNames};
 
 use super::Settings;
-use super::patch::{Changes, Patch};
-use super::pod::{Amounts, Place, Pod, Quantity};
+use super::patch::{self, Patch};
+use super::pod::{Place, Pod, Quantity};
 use super::refusal::Refusal;
 
 /// The requests of a pod, in admission order: one for each init and app container.
@@ -60,7 +60,8 @@ impl Requests {
             let wanted = resources(container, names);
             for (list, present) in [("limits", place.limits()), ("requests", place.requests())] {
                 let pointer = format!("{}/resources/{list}", place.pointer());
-                patch.change(&pointer, present.is_some(), changes(present, &wanted, names));
+                let changes = patch::amounts(present, &wanted, |name| names.is_ours(name));
+                patch.change(&pointer, present.is_some(), changes);
             }
         }
     }
@@ -108,7 +109,7 @@ fn counted(request: GpuRequest) -> Totals {
 }
 
 /// Our resources of a container, each with its number.
-fn resources(container: &ContainerRequest, names: &ResourceNames) -> BTreeMap<String, u64> {
+fn resources(container: &ContainerRequest, names: &ResourceNames) -> BTreeMap<String, String> {
     let Totals { count, memory, percent, cores } = container.counted;
     let amounts = [
         (names.counting(container.profile.as_ref()), count),
@@ -116,18 +117,8 @@ fn resources(container: &ContainerRequest, names: &ResourceNames) -> BTreeMap<St
         (names.memory_percentage.clone(), percent),
         (names.cores.clone(), cores),
     ];
-    amounts.into_iter().filter(|(_, amount)| *amount > 0).map(|(name, amount)| (name.into(), amount)).collect()
-}
-
-/// How our resources in a list have to change. An amount that Kubernetes already reads as the same number stays as it is
-/// written: the API server writes 80000 as `80k`.
-fn changes(present: Option<&Amounts>, wanted: &BTreeMap<String, u64>, names: &ResourceNames) -> Changes {
-    let text = |name: &str| present.and_then(|amounts| amounts.get(name)).map(|amount| amount.0.as_str());
-    let surplus = present.into_iter().flat_map(BTreeMap::keys);
-    let surplus = surplus.filter(|name| names.is_ours(name) && !wanted.contains_key(*name));
-    let missing = wanted.iter().filter(|(name, amount)| text(name).map(parse_count) != Some(Ok(**amount)));
-    let missing = missing.map(|(name, amount)| (name.clone(), Some(amount.to_string().into())));
-    surplus.map(|name| (name.clone(), None)).chain(missing).collect()
+    let amounts = amounts.into_iter().filter(|(_, amount)| *amount > 0);
+    amounts.map(|(name, amount)| (name.into(), amount.to_string())).collect()
 }
 
 /// Requests that say something else than the limits. A request of zero alone is no contradiction; it is removed.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use divvy_api::annotation::{self, DialectAnnotation, Document as _, RequestAnnotation};
-use divvy_dialects::{Amounts, Context, Translation};
+use divvy_dialects::{Context, Translation};
 use serde_json::json;
 
 use super::Settings;
-use super::patch::{Changes, Patch};
-use super::pod::{self, Pod};
+use super::patch::{self, Changes, Patch};
+use super::pod::Pod;
 use super::refusal::Refusal;
 
 /// A pod in our words.
@@ -75,7 +75,8 @@ fn apply<'p>(
     let (mut patch, mut translated) = (Patch::default(), pod.clone());
     for (at, (place, limits)) in pod.containers().zip(&translation.limits).enumerate() {
         let Some(limits) = limits else { continue };
-        let changes = |present| changes(present, limits, &translation.resources, settings);
+        let is_meant = |name: &str| settings.names.is_ours(name) || translation.resources.iter().any(|of| of == name);
+        let changes = |present| patch::amounts(present, limits, is_meant);
         let [of_limits, of_requests] = [place.limits(), place.requests()].map(changes);
         if !place.has_resources() {
             patch.add(&format!("{}/resources", place.pointer()), json!({}));
@@ -98,17 +99,4 @@ fn apply<'p>(
         patch.add("/spec/schedulerName", scheduler.as_str().into());
     }
     Translated { pod: Cow::Owned(translated), patch, warnings: translation.warnings }
-}
-
-/// How a list of amounts has to change to have these, and no other of Divvy's or the other system's.
-fn changes(present: Option<&pod::Amounts>, limits: &Amounts, resources: &[String], settings: &Settings) -> Changes {
-    let present = present.into_iter().flatten();
-    let surplus = present
-        .clone()
-        .map(|(name, _)| name)
-        .filter(|name| (settings.names.is_ours(name) || resources.contains(*name)) && !limits.contains_key(*name));
-    let missing =
-        limits.iter().filter(|(name, amount)| !present.clone().any(|(key, text)| key == *name && text.0 == **amount));
-    let missing = missing.map(|(name, amount)| (name.clone(), Some(amount.as_str().into())));
-    surplus.map(|name| (name.clone(), None)).chain(missing).collect()
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::check::Check;
 use super::facts::{Configuration, Facts, Webhook};
-use crate::text::listed;
+use crate::text::{first_line, listed};
 
 /// Key of the ConfigMap with the webhook's configuration.
 const KEY: &str = "divvy-webhook.yaml";
@@ -49,7 +49,7 @@ pub(super) fn dialects(facts: &Facts) -> Vec<Check> {
 fn configured(config: Option<&ConfigMap>) -> Result<Vec<Dialect>, String> {
     let Some(text) = config.and_then(|config| config.data.as_ref()?.get(KEY)) else { return Ok(Vec::new()) };
     let keys = serde_saphyr::from_str::<Option<Keys>>(text);
-    let keys = keys.map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
+    let keys = keys.map_err(|error| first_line(&error))?;
     Ok(keys.unwrap_or_default().dialects)
 }
 

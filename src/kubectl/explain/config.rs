@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
 use crate::cluster::{Cluster, Refusal};
+use crate::text::first_line;
 
 /// Reads the configuration from `file`.
 pub(super) fn from_file(file: &Path) -> anyhow::Result<SchedulingConfig> {
@@ -34,7 +35,6 @@ pub(super) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &m
 }
 
 fn parse(text: &str) -> Result<SchedulingConfig, String> {
-    let config: ClusterConfig = serde_saphyr::from_str(text)
-        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
+    let config: ClusterConfig = serde_saphyr::from_str(text).map_err(|error| first_line(&error))?;
     SchedulingConfig::try_from(&config).map_err(|error| error.to_string())
 }

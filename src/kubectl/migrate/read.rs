@@ -1,7 +1,6 @@
 //! Pods and workloads, from the API server or from a file, as translation reads them.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -10,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::limits::Limit;
+use crate::manifests::{documents, template};
 
 /// What is known of a cluster, or of a file.
 #[derive(Debug, Default)]
@@ -94,14 +94,12 @@ struct Variable {
 
 /// Pods and workloads of a file of manifests; `-` is standard input.
 pub(super) fn file(path: &Path) -> anyhow::Result<Objects> {
-    let text = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-    manifests(&text?)
+    manifests(&crate::manifests::read(path)?)
 }
 
 /// Pods and workloads of a text of one or more documents.
 pub(super) fn manifests(text: &str) -> anyhow::Result<Objects> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| anyhow!("{}", error.to_string().lines().next().unwrap_or_default().to_owned()))?;
+    let documents = documents(text)?;
     let mut objects = Objects::default();
     for object in documents.iter().flat_map(items) {
         let (kind, text) = (object["kind"].as_str().unwrap_or_default(), |field: &str| {
@@ -123,15 +121,6 @@ fn items(object: &Value) -> Vec<&Value> {
     match object["items"].as_array() {
         Some(items) if object["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => items.iter().collect(),
         _ => vec![object],
-    }
-}
-
-/// The object itself, if it is a pod, or its template: in its spec, or, a CronJob's, in that of its job.
-fn template(object: &Value) -> Option<&Value> {
-    match object["kind"].as_str()? {
-        "Pod" => Some(object),
-        "CronJob" => object.pointer("/spec/jobTemplate/spec/template"),
-        _ => object.pointer("/spec/template").filter(|template| template["spec"]["containers"].is_array()),
     }
 }
 

@@ -80,7 +80,7 @@ impl Report {
         let mut workloads: BTreeMap<(String, String, String), Workload> = BTreeMap::new();
         let mut pods_of: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
         for found in &objects.pods {
-            let Some(workload) = Workload::of(found, dialects, &names) else { continue };
+            let Some(workload) = Workload::of(found, dialects, &names, &foreign) else { continue };
             if let Some(node) = &found.node {
                 *pods_of.entry(node.clone()).or_default().entry(workload.system.clone()).or_default() += 1;
             }
@@ -150,7 +150,7 @@ fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost]) -> Vec<String>
 
 impl Workload {
     /// `None` if it has nothing to do with GPUs.
-    fn of(found: &Found, dialects: &[Dialect], names: &ResourceNames) -> Option<Self> {
+    fn of(found: &Found, dialects: &[Dialect], names: &ResourceNames, foreign: &BTreeSet<String>) -> Option<Self> {
         let Found { kind, namespace, name, scheduler, pod, .. } = found;
         let context = Context { names, is_favoured: false };
         let translated = translate(pod, dialects, context);
@@ -169,7 +169,7 @@ impl Workload {
             name: name.clone(),
             pods: 0,
             system,
-            written: written(pod, dialects, names),
+            written: written(pod, dialects, |name| names.is_ours(name) || foreign.contains(name)),
             becomes: String::new(),
             warnings: Vec::new(),
             refused: None,
@@ -189,9 +189,7 @@ impl Workload {
 }
 
 /// Amounts that concern GPUs, as written.
-fn written(pod: &Pod, dialects: &[Dialect], names: &ResourceNames) -> String {
-    let foreign: Vec<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
-    let is_told = |name: &String| names.is_ours(name) || foreign.contains(name);
+fn written(pod: &Pod, dialects: &[Dialect], is_told: impl Fn(&str) -> bool) -> String {
     let of_container = |container: &Container| {
         let amounts = container.limits.iter().filter(|(name, _)| is_told(name));
         let amounts: Vec<String> = amounts.map(|(name, amount)| format!("{name} {amount}")).collect();

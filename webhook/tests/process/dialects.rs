@@ -1,7 +1,7 @@
 //! Pods in other systems' words on their way into the API server, which asks only about those that are switched on.
 
 use divvy_api::ResourceNames;
-use divvy_dialects::{Dialect, MatchCondition, for_changes, for_others, for_pods, for_templates};
+use divvy_dialects::{Dialect, match_conditions};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, pod};
@@ -12,21 +12,11 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 fn recognise(bench: &Bench, dialects: &Value) {
     let dialects: Vec<Dialect> = serde_json::from_value(dialects.clone()).unwrap();
     let names = ResourceNames::default();
-    let written = |conditions: Vec<MatchCondition>| -> Value {
-        conditions
-            .into_iter()
-            .map(|MatchCondition { name, expression }| json!({ "name": name, "expression": expression }))
-            .collect()
-    };
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let change = |configuration: &mut Value| {
             for webhook in configuration["webhooks"].as_array_mut().unwrap() {
-                webhook["matchConditions"] = written(match webhook["name"].as_str().unwrap() {
-                    "mutate.divvy.dev" => for_pods(&names, &dialects),
-                    "hide.divvy.dev" => for_others(&names, &dialects),
-                    "validate.divvy.dev" => for_changes(&names, &dialects),
-                    _ => for_templates(&names, &dialects),
-                });
+                let name = webhook["name"].as_str().unwrap();
+                webhook["matchConditions"] = json!(match_conditions(name, &names, &dialects).unwrap());
             }
         };
         bench.server.edit(kind, "", "divvy-webhook", change).unwrap();

@@ -7,7 +7,7 @@ use divvy_api::ContainerKind::App;
 use divvy_api::ResourceNames;
 use divvy_api::annotation::{self, Cards};
 use divvy_api::names::annotation::{CARDS, DIALECT};
-use divvy_dialects::{Dialect, MatchCondition, for_changes, for_pods};
+use divvy_dialects::{Dialect, match_conditions};
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::pods::{self, PODS};
@@ -75,19 +75,18 @@ fn written(name: &str, limits: &[Value], annotations: Value) -> Value {
     pod
 }
 
-/// Puts these systems' words into the match conditions of new pods, as the chart does.
+/// Puts these systems' words into the match conditions, as the chart does.
 async fn recognise(cluster: &Cluster, dialects: &Value) -> anyhow::Result<()> {
     let dialects: Vec<Dialect> = serde_json::from_value(dialects.clone())?;
     let names = ResourceNames::default();
-    let conditions = [
-        ("mutatingwebhookconfigurations", for_pods(&names, &dialects)),
-        ("validatingwebhookconfigurations", for_changes(&names, &dialects)),
-    ];
-    for (kind, conditions) in conditions {
+    for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let path = format!("{CONFIGURATIONS}/{kind}/divvy-webhook");
         let mut webhooks = cluster.api.get(&path).await?["webhooks"].clone();
-        let entry = |condition: &MatchCondition| json!({ "name": condition.name, "expression": condition.expression });
-        webhooks[0]["matchConditions"] = conditions.iter().map(entry).collect();
+        for webhook in webhooks.as_array_mut().context("webhooks")? {
+            let name = webhook["name"].as_str().unwrap_or_default();
+            webhook["matchConditions"] =
+                json!(match_conditions(name, &names, &dialects).context("an unknown webhook")?);
+        }
         cluster.api.patch(&path, Part::Object, &json!({ "webhooks": webhooks })).await?;
     }
     Ok(())

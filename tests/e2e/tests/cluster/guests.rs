@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_api::names::annotation as key;
-use divvy_e2e::cluster::Cluster;
+use divvy_e2e::cluster::{Cluster, Look};
 use divvy_e2e::daemon::CARDS_IN_USE;
 use divvy_e2e::files::Programs;
 use divvy_e2e::image::{self, FileOfImage};
@@ -54,6 +54,14 @@ async fn loaded(object: &Path) -> anyhow::Result<Vec<PathBuf>> {
     ensure!(listed.status.success(), "ldd {}: {}", object.display(), String::from_utf8_lossy(&listed.stderr));
     let text = String::from_utf8(listed.stdout)?;
     Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+/// Process of a pod's program.
+fn pid(look: &Look, name: &str) -> anyhow::Result<u32> {
+    let pod = look.node.pods.iter().find(|pod| pod.name == format!("default/{name}"));
+    let uid = &pod.with_context(|| format!("no pod {name}"))?.uid;
+    let running = look.running.iter().find(|((owner, _), _)| owner == uid);
+    Ok(running.with_context(|| format!("pod {name} doesn't run"))?.1.pid)
 }
 
 // === impl Guests ===
@@ -147,25 +155,17 @@ impl Guests {
 
     /// What a pod's program has mapped.
     pub(crate) fn maps(cluster: &Cluster, name: &str) -> anyhow::Result<String> {
-        let maps = format!("/proc/{}/maps", Self::pid(cluster, name)?);
+        let maps = format!("/proc/{}/maps", pid(&cluster.look()?, name)?);
         std::fs::read_to_string(&maps).context(maps)
-    }
-
-    /// Process of a pod's program.
-    fn pid(cluster: &Cluster, name: &str) -> anyhow::Result<u32> {
-        let look = cluster.look()?;
-        let pod = look.node.pods.iter().find(|pod| pod.name == format!("default/{name}"));
-        let uid = &pod.with_context(|| format!("no pod {name}"))?.uid;
-        let running = look.running.iter().find(|((owner, _), _)| owner == uid);
-        Ok(running.with_context(|| format!("pod {name} doesn't run"))?.1.pid)
     }
 
     /// How long the card has worked for each pod's program.
     fn busy<const N: usize>(&self, cluster: &Cluster, names: [&str; N]) -> anyhow::Result<[Duration; N]> {
+        let look = cluster.look()?;
         let card = Card::open(&self.cards, &self.card).context("the card in use")?;
         let mut busy = [Duration::ZERO; N];
         for (busy, name) in busy.iter_mut().zip(names) {
-            let pid = Self::pid(cluster, name)?;
+            let pid = pid(&look, name)?;
             *busy = Duration::from_nanos(card.usage_of(pid).with_context(|| format!("{name} isn't on the card"))?.busy);
         }
         Ok(busy)
