@@ -32,6 +32,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const CARDS: u32 = 2;
 /// MiB of each card.
 pub(crate) const MEMORY: u64 = 16 << 10;
+/// The image's settings of the allocator (`ENV` in the Dockerfile).
+const ALLOCATOR: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "131072")];
 
 pub(crate) struct Bench {
     pub(crate) kubelet: Kubelet,
@@ -168,7 +170,7 @@ impl Bench {
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(&binaries().await.daemon);
         command.arg("--config-file").arg(self.path("config.yaml"));
-        command.env("FAKE_NVML_SCENARIO", self.path("scenario.json")).env("NO_COLOR", "1");
+        command.env("FAKE_NVML_SCENARIO", self.path("scenario.json")).env("NO_COLOR", "1").envs(ALLOCATOR);
         self.child = Some(command.stderr(log).kill_on_drop(true).spawn().unwrap());
     }
 
