@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::bound_pods::BoundPods;
 pub use self::cluster::node_labels;
-use self::cluster::{Attempt, Attempts, Cached, Cluster, concerns_one_object};
+use self::cluster::{Attempt, Attempts, Cached, Cluster, Latest, concerns_one_object};
 use self::desired::Desired;
 use self::events::PendingEvent;
 use self::findings::ReportedViolations;
@@ -253,15 +253,15 @@ impl Publisher {
                 () = stop.cancelled() => {}
             }
             last = Some(Instant::now());
-            let (node, gpu_node) = (node.borrow_and_update().clone(), gpu_node.borrow_and_update().clone());
-            self.round(&node, &gpu_node).await;
+            self.round(&mut node, &mut gpu_node).await;
         }
     }
 
-    async fn round(&mut self, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) {
-        self.follow_desired(node, gpu_node);
+    async fn round(&mut self, latest_node: &mut Latest<NodeView>, latest_gpu_node: &mut Latest<GpuNode>) {
+        let (node, gpu_node) = (latest_node.get(), latest_gpu_node.get());
+        self.follow_desired(&node, &gpu_node);
         let view = self.view();
-        let Cached::Present(node) = node else {
+        let Cached::Present(node) = &node else {
             if matches!(node, Cached::Gone) {
                 self.missing_node.warn(format!("Node {} doesn't exist yet", self.settings.node_name));
             }
@@ -270,12 +270,13 @@ impl Publisher {
         self.missing_node.clear();
         self.released |= has_released(&self.last.allocations, &view.allocations);
         // Before the Node: its change makes the scheduler ask, and what is answered comes from the `GpuNode`.
-        let is_shown = self.write_gpu_node(&view, node, gpu_node).await;
+        let (is_shown, answer) = self.write_gpu_node(&view, node, &gpu_node).await;
+        latest_gpu_node.answered(answer);
         // A release reaches the Node with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is
         // tried again too early waits for the next release.
         let is_next = is_shown && self.released && self.generation <= node.generation();
         if !is_next {
-            self.write_node(&view, node).await;
+            latest_node.answered(self.write_node(&view, node).await);
         }
         if is_shown && std::mem::take(&mut self.released) {
             // A ledger that was lost starts over, far below what an earlier daemon wrote.
@@ -338,25 +339,29 @@ impl Publisher {
         }
     }
 
-    async fn write_node(&mut self, view: &View, node: &NodeView) {
+    /// Writes the Node, if it should say anything else; returns the answer.
+    async fn write_node(&mut self, view: &View, node: &NodeView) -> Option<NodeView> {
         let facts = self.node_facts(view, node);
         let patch = match &facts {
             Some(facts) => facts.patch(node),
             None => self.stale_amounts(node),
         };
         let capacity = self.amounts(&Allocations::default(), &view.inventory);
-        let Some(patch) = patch else { return self.remember_offered(facts, capacity) };
+        let Some(patch) = patch else {
+            self.remember_offered(facts, capacity);
+            return None;
+        };
         if facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
             let is_planned = self.capacity == capacity && view.is_planned();
             let delay = if is_planned { PLANNED_SHRINK_DELAY } else { SHRINK_DELAY };
             if self.shrunk.get_or_insert_with(Instant::now).elapsed() < delay {
-                return;
+                return None;
             }
         }
         let written = self.cluster.patch_node(&patch);
-        if self.attempts.make("patch nodes/status", written).await.is_some() {
-            self.remember_offered(facts, capacity);
-        }
+        let answer = self.attempts.make("patch nodes/status", written).await?;
+        self.remember_offered(facts, capacity);
+        Some(answer)
     }
 
     fn remember_offered(&mut self, facts: Option<NodeFacts>, capacity: BTreeMap<String, u64>) {
@@ -391,14 +396,19 @@ impl Publisher {
         })
     }
 
-    /// Writes the `GpuNode`; returns whether it shows the view.
-    async fn write_gpu_node(&mut self, view: &View, node: &NodeView, gpu_node: &Cached<GpuNode>) -> bool {
+    /// Writes the `GpuNode`; returns whether it shows the view, and the answer if it was written.
+    async fn write_gpu_node(
+        &mut self,
+        view: &View,
+        node: &NodeView,
+        gpu_node: &Cached<GpuNode>,
+    ) -> (bool, Option<GpuNode>) {
         let Cached::Present(there) = gpu_node else {
-            if matches!(gpu_node, Cached::Gone) {
-                let made = self.cluster.create_gpu_node(node);
-                self.attempts.make("create gpunodes", made).await;
+            if matches!(gpu_node, Cached::Unknown) {
+                return (false, None);
             }
-            return false;
+            let made = self.cluster.create_gpu_node(node);
+            return (false, self.attempts.make("create gpunodes", made).await);
         };
         let PublishSettings { scales, oversubscription, tier, utilization, .. } = self.settings;
         let shown = there.status.as_ref();
@@ -407,16 +417,22 @@ impl Publisher {
         if utilization {
             load::show(&mut status, &view.inventory);
         }
+        let mut answer = None;
         let differs = shown != Some(&status) && !self.pruned.explains(&status, shown);
         if differs && self.utilization_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);
             match self.attempts.make("patch gpunodes/status", written).await {
-                Some(Some(kept)) => self.pruned.compare(status, kept),
-                Some(None) | None => return false,
+                Some(Some(written)) => {
+                    if let Some(kept) = &written.status {
+                        self.pruned.compare(status, kept.clone());
+                    }
+                    answer = Some(written);
+                }
+                Some(None) | None => return (false, None),
             }
         }
         self.announced.send_if_modified(|announced| std::mem::replace(announced, view.draining) != view.draining);
-        true
+        (true, answer)
     }
 
     async fn annotate(&mut self, view: &View) {
@@ -438,7 +454,7 @@ impl Publisher {
             let request = format!("{PATCH_PODS} of {}/{}", pod.namespace, pod.name);
             match within_deadline(self.cluster.annotate(pod, &annotation::encode(&cards))).await {
                 Err(error) if concerns_one_object(&error) => {
-                    self.attempts.requests().failed(&request, &error, annotated.attempt.failed());
+                    self.attempts.requests().failed(&request, &error, annotated.attempt.failed(&error));
                 }
                 Err(error) => self.attempts.failed(PATCH_PODS, &error),
                 Ok(()) => {

@@ -19,7 +19,7 @@ use tower::util::MapResponseLayer;
 
 use crate::outage::seconds;
 
-pub use backoff::backoff;
+pub use backoff::{Delays, backoff};
 pub use requests::Requests;
 pub use watch::watch_object;
 
@@ -53,9 +53,14 @@ pub async fn within_deadline<T>(answer: impl Future<Output = kube::Result<T>>) -
     tokio::time::timeout(DEADLINE, answer).await.map_err(|_elapsed| unanswered(DEADLINE))?
 }
 
+/// No answer within so much time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no answer within {}", seconds(*.0))]
+struct Unanswered(Duration);
+
 /// The error of a request that had no answer when so much time had passed.
 pub fn unanswered(time: Duration) -> kube::Error {
-    kube::Error::Service(format!("no answer within {}", seconds(time)).into())
+    kube::Error::Service(Box::new(Unanswered(time)))
 }
 
 // === impl ApiServer ===

@@ -7,18 +7,19 @@ use std::time::Duration;
 use anyhow::Context as _;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_api::names::annotation::CARDS;
-use divvy_runtime::api_server::{Requests, backoff, watch_object, within_deadline};
+use divvy_runtime::api_server::{Delays, Requests, watch_object, within_deadline};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::runtime::watcher::ExponentialBackoff;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
+use tokio::sync::watch::error::RecvError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +57,13 @@ struct PodView {
     metadata: ObjectMeta,
 }
 
+/// An object as last received: by the watch, or as the answer to a write, which the watch shows later. Where only the watch
+/// counted, an API server whose watches are late would be written to again and again.
+pub(super) struct Latest<K> {
+    watched: Receiver<Cached<K>>,
+    answer: Option<Box<K>>,
+}
+
 /// Attempts to write, by request.
 pub(super) struct Attempts {
     requests: Requests,
@@ -64,7 +72,7 @@ pub(super) struct Attempts {
 
 /// Attempts to write one object: after a failure the next one is delayed.
 pub(super) struct Attempt {
-    delays: ExponentialBackoff,
+    delays: Delays,
     not_before: Option<Instant>,
 }
 
@@ -75,7 +83,7 @@ pub(super) fn watch<K>(
     name: &str,
     requests: &Requests,
     stop: &CancellationToken,
-) -> tokio::sync::watch::Receiver<Cached<K>>
+) -> Latest<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -85,7 +93,7 @@ where
         sender.send_replace(object.map_or(Cached::Gone, |object| Cached::Present(Box::new(object))));
         std::future::ready(())
     }));
-    receiver
+    Latest { watched: receiver, answer: None }
 }
 
 /// The labels of a node.
@@ -107,6 +115,33 @@ fn is_another(status: &Status) -> bool {
     immutable || (status.is_conflict() && status.message.contains("UID in precondition"))
 }
 
+// === impl Latest ===
+
+impl<K: Clone> Latest<K> {
+    /// Waits until the watch shows something new.
+    pub(super) async fn changed(&mut self) -> Result<(), RecvError> {
+        self.watched.changed().await?;
+        self.answer = None;
+        Ok(())
+    }
+
+    /// The object as it is now, as far as known.
+    pub(super) fn get(&mut self) -> Cached<K> {
+        if self.watched.has_changed().unwrap_or_default() {
+            self.answer = None;
+        }
+        let watched = self.watched.borrow_and_update();
+        self.answer.as_ref().map_or_else(|| watched.clone(), |answer| Cached::Present(answer.clone()))
+    }
+
+    /// Takes over the answer to a write.
+    pub(super) fn answered(&mut self, answer: Option<K>) {
+        if let Some(object) = answer {
+            self.answer = Some(Box::new(object));
+        }
+    }
+}
+
 // === impl Cluster ===
 
 impl Cluster {
@@ -122,12 +157,12 @@ impl Cluster {
     }
 
     /// Writes amounts, labels and annotations, all through the status.
-    pub(super) async fn patch_node(&self, patch: &Value) -> kube::Result<()> {
-        self.nodes.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    pub(super) async fn patch_node(&self, patch: &Value) -> kube::Result<NodeView> {
+        self.nodes.patch_status(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await
     }
 
-    /// Creates the `GpuNode`, owned by its Node.
-    pub(super) async fn create_gpu_node(&self, node: &NodeView) -> kube::Result<()> {
+    /// Creates the `GpuNode`, owned by its Node; returns the one that is there if there is one.
+    pub(super) async fn create_gpu_node(&self, node: &NodeView) -> kube::Result<GpuNode> {
         let mut object = GpuNode::new(&self.name, GpuNodeSpec::default());
         object.metadata.owner_references = Some(vec![OwnerReference {
             api_version: "v1".to_owned(),
@@ -137,22 +172,22 @@ impl Cluster {
             ..OwnerReference::default()
         }]);
         match self.gpu_nodes.create(&PostParams::default(), &object).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            made => made.map(drop),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => self.gpu_nodes.get(&self.name).await,
+            made => made,
         }
     }
 
-    /// Writes the status and returns it as the API server stored it; `None` if the object is gone.
+    /// Writes the status and returns the object as the API server stored it; `None` if it is gone.
     ///
     /// By merge patch: every field of the status is written each time, and a definition older than the daemon prunes what it
     /// doesn't declare, where server-side apply answers 500 (`field not declared in schema`, 1.36.3) and writes nothing.
-    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Option<GpuNodeStatus>> {
+    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Option<GpuNode>> {
         let patch = json!({ "status": status });
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Merge(patch)).await {
             // Deleted a moment ago: the watch will say so, and then it is made again.
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-            written => Ok(written?.status),
+            written => written.map(Some),
         }
     }
 
@@ -225,7 +260,7 @@ impl Attempts {
     }
 
     pub(super) fn failed(&mut self, request: &'static str, error: &kube::Error) {
-        let pause = self.by_request.entry(request).or_default().failed();
+        let pause = self.by_request.entry(request).or_default().failed(error);
         self.requests.failed(request, error, pause);
     }
 
@@ -255,7 +290,7 @@ impl Attempts {
 
 impl Default for Attempt {
     fn default() -> Self {
-        Self { delays: backoff(), not_before: None }
+        Self { delays: Delays::default(), not_before: None }
     }
 }
 
@@ -266,8 +301,8 @@ impl Attempt {
     }
 
     /// Counts a failure. Returns the pause until the next attempt.
-    pub(super) fn failed(&mut self) -> Duration {
-        let pause = self.delays.next().unwrap_or_default();
+    pub(super) fn failed(&mut self, error: &kube::Error) -> Duration {
+        let pause = self.delays.after(error);
         self.not_before = Some(Instant::now() + pause);
         pause
     }

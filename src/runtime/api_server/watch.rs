@@ -2,14 +2,13 @@
 
 use std::fmt::Debug;
 
-use futures::{Stream, StreamExt as _, future};
-use kube::runtime::utils::Backoff as _;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use futures::{Stream, StreamExt as _, future, stream};
+use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
-use super::Requests;
-use super::backoff::backoff;
+use super::{Delays, Requests};
 
 /// The object whenever it has changed; `None` when there is none. Failures are logged; the stream never ends.
 pub fn watch_object<K>(
@@ -22,23 +21,28 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let request = format!("watch {resource}/{name}");
-    // Goes the way of the stream's own, which doesn't show it.
-    let mut delays = backoff();
-    watcher::watch_object(api, name).backoff(backoff()).filter_map(move |seen| {
-        future::ready(match seen {
-            Ok(object) => {
-                delays.reset();
-                requests.succeeded(&request);
-                Some(object)
-            }
-            Err(error) => {
-                let pause = delays.next().unwrap_or_default();
-                // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
-                if !matches!(&error, watcher::Error::WatchError(status) if status.code == 410) {
-                    requests.watch_failed(&request, &error, pause);
+    let begun = (Box::pin(watcher::watch_object(api, name)), Delays::default());
+    let seen = stream::unfold(begun, move |(mut objects, mut delays)| {
+        let (request, requests) = (request.clone(), requests.clone());
+        async move {
+            let object = match objects.next().await? {
+                Ok(object) => {
+                    delays.reset();
+                    requests.succeeded(&request);
+                    Some(object)
                 }
-                None
-            }
-        })
-    })
+                Err(error) => {
+                    let pause = delays.after_watch(&error);
+                    // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
+                    if !matches!(&error, watcher::Error::WatchError(status) if status.code == 410) {
+                        requests.watch_failed(&request, &error, pause);
+                    }
+                    sleep(pause).await;
+                    None
+                }
+            };
+            Some((object, (objects, delays)))
+        }
+    });
+    seen.filter_map(future::ready)
 }
