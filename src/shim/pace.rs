@@ -39,6 +39,7 @@ mod card;
 mod charged_time;
 mod clock;
 mod clock_offset;
+mod draw;
 mod duty;
 pub(crate) mod end;
 mod graph_estimates;

@@ -6,6 +6,7 @@
 use divvy_region::Estimate;
 
 use super::card::Card;
+use super::draw::Draw;
 use super::duty::Duty;
 use super::stream::Stream;
 use super::work::{Batch, Work};
@@ -16,11 +17,11 @@ use markers::{Kind, Marker, Markers};
 
 mod markers;
 
-/// The least time between two groups of markers of a stream, ns: recording one costs a microsecond or two.
+/// Time after the last marker at which one is put before the next launch, if nothing was launched meanwhile, ns: recording one
+/// costs a microsecond or two.
 const MARKER_INTERVAL_NS: u64 = 300_000;
-/// Fewer launches than this aren't marked once a marker is due, for as many intervals at most. How many is as good as drawn:
-/// what is the first after some time has come after a gap more often than others.
-const SKIPPED_LAUNCHES: u64 = 16;
+/// Time after the last marker at which a launch is marked although it isn't drawn, ns.
+const LONGEST_UNMARKED_NS: u64 = 16 * MARKER_INTERVAL_NS;
 /// How long nothing was launched before a stream without pending markers is queried, ns: what is done by then is charged by
 /// estimate.
 const QUERY_AFTER_NS: u64 = 500_000;
@@ -41,9 +42,9 @@ pub(super) struct Track {
     launched_ns: u64,
     /// Whether a thread of the program's waits for all that was launched.
     has_waiter: bool,
-    /// When the next marker is due, and how many launches are skipped then.
-    due_ns: u64,
-    skipped: u64,
+    /// When the last marker was recorded.
+    marked_ns: u64,
+    draw: Draw,
     /// Whether the next launch is to be between two markers.
     is_enclosed: bool,
     /// Whether the launch that begins is.
@@ -84,8 +85,8 @@ impl Track {
             launches: 0,
             launched_ns: 0,
             has_waiter: false,
-            due_ns: 0,
-            skipped: 0,
+            marked_ns: 0,
+            draw: Draw::new(),
             is_enclosed: false,
             has_start: false,
             gap_ns: None,
@@ -143,7 +144,9 @@ impl Track {
         }
         self.launched_ns = now_ns;
         let kind = if self.is_enclosed { Kind::PairedStart } else { Kind::Start };
-        if (self.is_enclosed || self.is_due(now_ns)) && self.record_marker(stream, now_ns, kind) {
+        if (self.is_enclosed || self.is_marked_before(now_ns, MARKER_INTERVAL_NS))
+            && self.record_marker(stream, now_ns, kind)
+        {
             self.has_start = true;
         }
     }
@@ -161,25 +164,19 @@ impl Track {
         self.launches += 1;
         self.launched_ns = began_ns;
         self.has_waiter = false;
+        let is_drawn = self.draw.draws(began_ns);
         // What can't be asked later is marked at once.
-        if stream.thread != 0 || self.has_start || self.is_due(began_ns) && !self.is_skipped(began_ns) {
-            // In a thread's own stream every launch is marked, and every second would be as if drawn.
-            let is_drawn = stream.thread == 0 && !self.has_start;
-            let is_enclosed = self.record_marker(stream, began_ns, Kind::End) && is_drawn;
+        let is_marked = stream.thread != 0 || self.has_start || self.is_marked_before(began_ns, LONGEST_UNMARKED_NS);
+        if is_drawn || is_marked {
+            // In a thread's own stream every launch is marked, and around one in a row no gap is left between two.
+            let is_enclosed = self.record_marker(stream, began_ns, Kind::End) && is_drawn && stream.thread == 0;
             (self.is_enclosed, self.has_start) = (is_enclosed, false);
         }
     }
 
-    /// Whether a launch isn't marked although a marker is due.
-    fn is_skipped(&mut self, now_ns: u64) -> bool {
-        let is_skipped = self.skipped > 0 && now_ns.saturating_sub(self.due_ns) < SKIPPED_LAUNCHES * MARKER_INTERVAL_NS;
-        self.skipped = self.skipped.saturating_sub(1);
-        is_skipped
-    }
-
-    /// Whether a marker is due. One that is due after the longest interval was set by a clock that was set back.
-    fn is_due(&self, now_ns: u64) -> bool {
-        now_ns >= self.due_ns || self.due_ns - now_ns > 2 * MARKER_INTERVAL_NS
+    /// Whether the last marker was recorded so long before this moment, or by a clock that was set back since.
+    fn is_marked_before(&self, now_ns: u64, ns: u64) -> bool {
+        now_ns.checked_sub(self.marked_ns).is_none_or(|since_ns| since_ns >= ns)
     }
 
     /// Records a marker behind what was launched, before the program is held back.
@@ -197,8 +194,7 @@ impl Track {
             return false;
         }
         self.unmarked = Batch::new();
-        self.due_ns = now_ns.saturating_add(MARKER_INTERVAL_NS);
-        self.skipped = now_ns / 7 % SKIPPED_LAUNCHES;
+        self.marked_ns = now_ns;
         true
     }
 
@@ -315,9 +311,9 @@ impl Track {
         if !self.is_idle() {
             self.state = State::Busy(reached_ns);
         }
-        // Longer gaps are between batches, which aren't charged for them.
+        // In longer gaps the stream is found empty, and no batch is charged for them.
         let gap_ns = start.recorded_ns.saturating_sub(before_ns);
-        self.gap_ns = (start.kind == Kind::PairedStart && gap_ns < MARKER_INTERVAL_NS).then_some(gap_ns);
+        self.gap_ns = (start.kind == Kind::PairedStart && gap_ns < QUERY_AFTER_NS).then_some(gap_ns);
         let has_waited = reached_ns.saturating_sub(start.recorded_ns.max(before_ns)) > WAITED_NS;
         if let Some(card) = Card::of(self.card).filter(|_| has_waited) {
             card.begin_slice();

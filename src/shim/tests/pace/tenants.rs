@@ -43,7 +43,7 @@ fn tenant() {
         ("gaps", [width, gap]) => program.gaps(*width, *gap),
         ("bursts", [width, kernels]) => program.bursts(*width, *kernels),
         ("mixed", [width, kernels]) => program.mixed(*width, *kernels),
-        ("pretends", []) => program.pretends(),
+        ("pretends", [gap]) => program.pretends(*gap),
         ("called", [width]) => program.called(*width),
         ("ranks", [ranks, width]) => program.ranks(*ranks, *width),
         ("rank", [rank, ranks, width]) => program.rank((*rank, *ranks), *width),
@@ -203,13 +203,13 @@ impl Program {
     }
 
     /// Has work without gaps for half a millisecond, then two kernels so far apart as if it had little.
-    fn pretends(&self) {
+    fn pretends(&self, gap: c_uint) {
         let stream = self.cuda.stream();
         say("ready");
         loop {
             for _ in 0..2 {
                 self.launch(10_000, stream);
-                sleep_until(Instant::now() + Duration::from_micros(240));
+                sleep_until(Instant::now() + Duration::from_nanos(gap.into()));
             }
             (0..50).for_each(|_| self.launch(10_000, stream));
             sleep_until(Instant::now() + Duration::from_micros(400));
