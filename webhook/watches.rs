@@ -1,4 +1,4 @@
-//! Watches of pods, Nodes and `GpuNode`s, which fill the cluster state; nothing else is kept of the objects.
+//! Watches of pods, Nodes, `GpuNode`s and `GpuQuota`s, which fill the cluster state; nothing else is kept of the objects.
 //!
 //! While the API server is away, the state stays as it is. Afterwards all objects are listed, and those that are gone are
 //! deleted.
@@ -7,14 +7,17 @@ mod objects;
 mod reflector;
 mod reservations;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
 use divvy_api::gpunode::GpuNode;
+use divvy_api::gpuquota::GpuQuota;
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
@@ -32,12 +35,14 @@ pub enum Kind {
     Nodes,
     /// Reports of the daemons.
     GpuNodes,
+    /// What namespaces may hold of GPUs of some models.
+    GpuQuotas,
 }
 
 /// Whether each watch has synced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStatus {
-    kinds: [KindStatus; 3],
+    kinds: [KindStatus; 4],
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,8 +64,10 @@ pub struct Watches {
 /// An object of a watched kind, and what becomes of it.
 trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {
     const KIND: Kind;
+    /// Whether all is well without the kind: its definition is younger than others, and may be left out.
+    const IS_OPTIONAL: bool = false;
     /// Key in the cluster state.
-    fn key(&self) -> &str;
+    fn key(&self) -> Cow<'_, str>;
     fn apply(&self, index: &Index);
     fn delete(&self, index: &Index);
     /// Deletes what isn't listed.
@@ -82,7 +89,7 @@ const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Pods, Self::Nodes, Self::GpuNodes];
+    const ALL: [Self; 4] = [Self::Pods, Self::Nodes, Self::GpuNodes, Self::GpuQuotas];
 
     /// Plural name, as in kubectl.
     pub fn as_str(self) -> &'static str {
@@ -90,6 +97,7 @@ impl Kind {
             Self::Pods => "pods",
             Self::Nodes => "nodes",
             Self::GpuNodes => "gpunodes",
+            Self::GpuQuotas => "gpuquotas",
         }
     }
 }
@@ -137,6 +145,7 @@ impl Watches {
             self.follow::<PodObject>(NOT_ENDED),
             self.follow::<NodeObject>(""),
             self.follow::<DeserializeGuard<GpuNode>>(""),
+            self.follow::<DeserializeGuard<GpuQuota>>(""),
         );
     }
 
@@ -170,8 +179,8 @@ impl Listing {
 impl Entry for PodObject {
     const KIND: Kind = Kind::Pods;
 
-    fn key(&self) -> &str {
-        &self.pod.uid
+    fn key(&self) -> Cow<'_, str> {
+        self.pod.uid.as_str().into()
     }
 
     fn apply(&self, index: &Index) {
@@ -192,18 +201,18 @@ impl Entry for PodObject {
 impl Entry for NodeObject {
     const KIND: Kind = Kind::Nodes;
 
-    fn key(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
+    fn key(&self) -> Cow<'_, str> {
+        name_of(&self.metadata).into()
     }
 
     fn apply(&self, index: &Index) {
-        index.apply_node(self.key(), self.view(index.config()));
+        index.apply_node(name_of(&self.metadata), self.view(index.config()));
     }
 
     /// The node's `GpuNode` stays until it is deleted itself: the watches run apart, and this may be late news of a Node that has
     /// been made again and reported since.
     fn delete(&self, index: &Index) {
-        index.delete_node(self.key());
+        index.delete_node(name_of(&self.metadata));
     }
 
     fn keep(index: &Index, listing: &Listing) {
@@ -214,22 +223,54 @@ impl Entry for NodeObject {
 impl Entry for DeserializeGuard<GpuNode> {
     const KIND: Kind = Kind::GpuNodes;
 
-    fn key(&self) -> &str {
-        self.meta().name.as_deref().unwrap_or_default()
+    fn key(&self) -> Cow<'_, str> {
+        name_of(self.meta()).into()
     }
 
     fn apply(&self, index: &Index) {
         match &self.0 {
-            Ok(node) => index.apply_gpu_node(self.key(), node),
-            Err(invalid) => index.apply_unreadable(self.key(), &invalid.error),
+            Ok(node) => index.apply_gpu_node(name_of(self.meta()), node),
+            Err(invalid) => index.apply_unreadable(name_of(self.meta()), &invalid.error),
         }
     }
 
     fn delete(&self, index: &Index) {
-        index.delete_gpu_node(self.key());
+        index.delete_gpu_node(name_of(self.meta()));
     }
 
     fn keep(index: &Index, listing: &Listing) {
         index.keep_gpu_nodes(&listing.keys);
     }
+}
+
+impl Entry for DeserializeGuard<GpuQuota> {
+    const KIND: Kind = Kind::GpuQuotas;
+    const IS_OPTIONAL: bool = true;
+
+    fn key(&self) -> Cow<'_, str> {
+        format!("{}/{}", namespace_of(self.meta()), name_of(self.meta())).into()
+    }
+
+    fn apply(&self, index: &Index) {
+        let spec = self.0.as_ref().map(|quota| &quota.spec).map_err(|invalid| invalid.error.clone());
+        index.apply_quota(namespace_of(self.meta()), name_of(self.meta()), spec);
+    }
+
+    fn delete(&self, index: &Index) {
+        index.delete_quota(namespace_of(self.meta()), name_of(self.meta()));
+    }
+
+    fn keep(index: &Index, listing: &Listing) {
+        let names = index.quota_names().into_iter();
+        let gone = names.filter(|(namespace, name)| !listing.keys.contains(&format!("{namespace}/{name}")));
+        gone.for_each(|(namespace, name)| index.delete_quota(&namespace, &name));
+    }
+}
+
+fn name_of(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}
+
+fn namespace_of(metadata: &ObjectMeta) -> &str {
+    metadata.namespace.as_deref().unwrap_or_default()
 }

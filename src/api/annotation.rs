@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::card::CardId;
 use crate::names::annotation as key;
+use crate::quantity::Cores;
 use crate::request::{GpuRequest, Sharing};
 use crate::share::{Share, Tier};
 
@@ -63,12 +64,16 @@ pub struct NodeFit {
 
 /// `divvy.dev/planned`: the extender's cards for every container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Planned {
     /// The node the plan was made for; on any other it means nothing.
     pub node: String,
     /// By container name.
     pub containers: BTreeMap<String, PlannedCards>,
+    /// Models of the node that the pod may have no GPUs of, because its namespace's quota is used up, as in
+    /// `divvy.dev/avoid-card-model`: for a node that has to plan anew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoid_models: Vec<String>,
 }
 
 /// Cards of one container.
@@ -126,6 +131,8 @@ pub struct Preferences {
     pub tier: Option<Tier>,
     /// What happens with idle compute.
     pub compute: Option<Compute>,
+    /// Percent of a GPU's compute, 1 to 100, up to which idle compute may be used; implies `burst`.
+    pub compute_limit: Option<Cores>,
     /// Order on a shared card.
     pub priority: Option<Priority>,
     /// Whether a part of its memory may be host memory.
@@ -312,6 +319,7 @@ impl Preferences {
     /// Reads the input annotations; absent ones are absent wishes.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Result<Self, AnnotationError> {
         let input = Input(annotations);
+        let compute = input.word(key::COMPUTE, "cap or burst")?;
         Ok(Self {
             models: input.list(key::CARD_MODEL),
             avoid_models: input.list(key::AVOID_CARD_MODEL),
@@ -321,11 +329,18 @@ impl Preferences {
             card_policy: input.word(key::CARD_POLICY, POLICIES)?,
             numa: input.word(key::NUMA, "strict or prefer")?,
             tier: input.word(key::TIER, "accounting, shim, mps or mig")?,
-            compute: input.word(key::COMPUTE, "cap or burst")?,
+            compute,
+            compute_limit: input.compute_limit(compute)?,
             priority: input.word(key::PRIORITY, "high or low")?,
             oversubscribe: input.word(key::OVERSUBSCRIBE, "true or false")?.unwrap_or(false),
             same_card: input.word(key::SAME_CARD, "true or false")?.unwrap_or(false),
         })
+    }
+
+    /// What happens with idle compute: a limit above the share is one of its use.
+    pub fn compute(&self) -> Compute {
+        let unsaid = if self.compute_limit.is_some() { Compute::Burst } else { Compute::default() };
+        self.compute.unwrap_or(unsaid)
     }
 
     /// Whether the hardware must hold the pod to its shares: then each of its cards is a MIG instance that it has to itself.
@@ -361,6 +376,18 @@ impl Input<'_> {
         self.list(key).into_iter().map(parse).collect()
     }
 
+    fn compute_limit(&self, compute: Option<Compute>) -> Result<Option<Cores>, AnnotationError> {
+        let key = key::COMPUTE_LIMIT;
+        let Some(text) = self.0.get(key) else { return Ok(None) };
+        let refused = |allowed| AnnotationError::Value { key, value: text.clone(), allowed };
+        let percent = text.parse().ok().filter(|percent| (1..=100).contains(percent));
+        let percent = percent.ok_or_else(|| refused("1 to 100, in percent of a GPU"))?;
+        if compute == Some(Compute::Cap) {
+            return Err(refused("divvy.dev/compute: burst beside it, as cap uses no idle compute"));
+        }
+        Ok(Some(Cores::new(percent)))
+    }
+
     /// One of an enum's serde names.
     fn word<T: DeserializeOwned>(
         &self,
@@ -383,7 +410,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::quantity::{Cores, Memory};
+    use crate::quantity::Memory;
 
     fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -406,7 +433,8 @@ mod tests {
         assert_eq!(decode(&text), Ok(cards));
 
         let cards = PlannedCards { chosen: vec![uuid], reused: vec![] };
-        let planned = Planned { node: "n1".into(), containers: [("main".to_owned(), cards)].into() };
+        let planned =
+            Planned { node: "n1".into(), containers: [("main".to_owned(), cards)].into(), ..Planned::default() };
         let text = encode(&planned);
         insta::assert_snapshot!(text, @r#"{"version":"v1","node":"n1","containers":{"main":{"chosen":["GPU-a"]}}}"#);
         assert_eq!(decode(&text), Ok(planned));

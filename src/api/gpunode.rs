@@ -191,7 +191,7 @@ pub struct Summary {
 /// Removes an integer's `format`: `minimum` and `maximum` bound it. Kubernetes 1.34 and newer answer a schema with
 /// `uint32` or `uint64` with the warning `unrecognized format`, 1.34.0 one with `int32` or `int64` too
 /// (kubernetes/kubernetes#133896).
-fn without_integer_format(schema: &mut Schema) {
+pub(crate) fn without_integer_format(schema: &mut Schema) {
     let has_integers = schema.get("type").is_some_and(|kind| kind.to_string().contains("\"integer\""));
     if has_integers {
         schema.remove("format");
@@ -230,23 +230,24 @@ mod tests {
     use kube::CustomResourceExt;
 
     use super::*;
+    use crate::gpuquota::GpuQuota;
 
-    /// Above the definition, which `UPDATE_CRD=1` writes anew.
-    const HEADER: &str = "# GpuNode::crd() of src/api/gpunode.rs, which a test compares. After a change there:\n\
+    /// Above the definitions, which `UPDATE_CRD=1` writes anew.
+    const HEADER: &str = "# GpuNode::crd() and GpuQuota::crd() of src/api, which a test compares. After a change there:\n\
         # UPDATE_CRD=1 cargo test -p divvy-api\n";
 
     #[test]
     fn crd_manifest_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/manifests/crd.yaml");
-        let definition = serde_saphyr::to_string(&GpuNode::crd()).expect("a definition is plain data");
-        let text = format!("{HEADER}{definition}");
+        let definition = |crd| serde_saphyr::to_string(&crd).expect("a definition is plain data");
+        let text = format!("{HEADER}{}---\n{}", definition(GpuNode::crd()), definition(GpuQuota::crd()));
         if std::env::var_os("UPDATE_CRD").is_some() {
             std::fs::write(path, &text).expect("the manifests lie in the same tree");
         }
         let given = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             given == text,
-            "deploy/manifests/crd.yaml is not GpuNode::crd(): run UPDATE_CRD=1 cargo test -p divvy-api and review the change"
+            "deploy/manifests/crd.yaml is not what src/api defines: run UPDATE_CRD=1 cargo test -p divvy-api and review the change"
         );
     }
 
@@ -268,7 +269,7 @@ mod tests {
             }
         }
         let mut unknown = Vec::new();
-        collect(&serde_json::json!(GpuNode::crd()), &mut unknown);
+        collect(&serde_json::json!([GpuNode::crd(), GpuQuota::crd()]), &mut unknown);
         assert_eq!(unknown, Vec::<String>::new());
     }
 

@@ -4,6 +4,7 @@
 //! limits ──▶ GpuRequest ──share_on(card)──▶ Share       quantity: how people write amounts
 //! annotations ─────▶ Preferences, RequestAnnotation, Planned, Cards   gpunode: what a node reports
 //! config: keys that all parts share                         usage: what containers really use
+//!                                                           gpuquota: what a namespace may hold
 //! ```
 
 pub mod annotation;
@@ -11,6 +12,7 @@ pub mod card;
 pub mod config;
 pub mod container;
 pub mod gpunode;
+pub mod gpuquota;
 pub mod limits;
 pub mod names;
 pub mod pod;

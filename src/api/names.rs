@@ -32,6 +32,8 @@ pub mod annotation {
     pub const TIER: &str = "divvy.dev/tier";
     /// `cap` or `burst`.
     pub const COMPUTE: &str = "divvy.dev/compute";
+    /// Percent of a GPU's compute that a container that may use idle compute has at most.
+    pub const COMPUTE_LIMIT: &str = "divvy.dev/compute-limit";
     /// `high` or `low`.
     pub const PRIORITY: &str = "divvy.dev/priority";
     /// `true`: a part of the memory may be host memory.
@@ -54,7 +56,7 @@ pub mod annotation {
     pub const LABELS: &str = "divvy.dev/labels";
 
     /// What the author of a pod may write.
-    pub const INPUTS: [&str; 12] = [
+    pub const INPUTS: [&str; 13] = [
         CARD_MODEL,
         AVOID_CARD_MODEL,
         CARD_UUID,
@@ -64,6 +66,7 @@ pub mod annotation {
         NUMA,
         TIER,
         COMPUTE,
+        COMPUTE_LIMIT,
         PRIORITY,
         OVERSUBSCRIBE,
         SAME_CARD,

@@ -127,7 +127,9 @@ impl Sharing {
 // === impl Totals ===
 
 impl Totals {
-    fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
+    /// Each amount of both, joined by a function.
+    #[must_use]
+    pub fn each(self, other: Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             count: of(self.count, other.count),
             memory: of(self.memory, other.memory),

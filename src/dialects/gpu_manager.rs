@@ -1,7 +1,7 @@
 //! gpu-manager of Tencent (GaiaGPU).
 
 use divvy_api::ResourceNames;
-use divvy_api::names::annotation::COMPUTE;
+use divvy_api::names::annotation::COMPUTE_LIMIT;
 use divvy_api::quantity::parse_count;
 use divvy_api::request::MOST_CARDS;
 use serde::{Deserialize, Serialize};
@@ -69,10 +69,7 @@ impl System for GpuManager {
             return Err(draft.refuse(CORE_LIMIT, "is not a percentage of a GPU: expected 1 to 100"));
         };
         if draft.context.is_favoured {
-            if limit < 100 {
-                draft.warn(format!("annotation {CORE_LIMIT}: {limit} is no ceiling here: its containers may use all compute that others leave"));
-            }
-            return draft.set(COMPUTE, "burst", &format!("annotation {CORE_LIMIT}"));
+            return draft.set(COMPUTE_LIMIT, &limit.to_string(), &format!("annotation {CORE_LIMIT}"));
         }
         draft.warn(format!("annotation {CORE_LIMIT}: not kept: the namespace is not in favouredNamespaces, so its pods use no more compute than they request"));
         Ok(())

@@ -206,7 +206,7 @@ fn gpu_manager() {
     assert!(manager(&[(core, "150")]).contains("is no multiple of 100"));
     assert!(manager(&[(memory, "30")]).starts_with("none; ! "), "no request there either");
     let limited = annotated(pod(&[&[(core, "50"), (memory, "4")]]), &[("tencent.com/vcuda-core-limit", "80")]);
-    assert!(said("[gpu-manager]", &limited, true).starts_with("gpu 1, gpucores 50, gpumem 1024; compute: burst; ! "));
+    assert!(said("[gpu-manager]", &limited, true).starts_with("gpu 1, gpucores 50, gpumem 1024; compute-limit: 80"));
     assert!(said("[gpu-manager]", &limited, false).contains("! annotation tencent.com/vcuda-core-limit: not kept: "));
 }
 

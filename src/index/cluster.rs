@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use divvy_api::annotation::Planned;
 use divvy_api::gpunode::GpuNode;
+use divvy_api::gpuquota::GpuQuotaSpec;
 use divvy_placement::{CardTable, ExpectedRequests, NoPlan, NodeScore, plan};
 
 use crate::demand::{Demand, SchedulingConfig};
@@ -21,7 +22,10 @@ use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeRef, Table, View};
-use crate::state::{BOUND_WITHIN, ClusterState, NodeObject, Outcome, Outcomes, Reservation, Source, Touched, Unusable};
+use crate::state::{
+    BOUND_WITHIN, ClusterState, Exceeded, NodeObject, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched,
+    Unusable,
+};
 use crate::unpoisoned;
 
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
@@ -84,9 +88,20 @@ pub enum NotReserved {
     /// The pod is bound already.
     #[error("the pod is bound to node {0} already")]
     Bound(String),
+    /// Its Binding has been posted, and whether it is bound isn't known yet.
+    #[error("the pod may have been bound to node {0}: try again")]
+    OnItsWay(String),
     /// The node has allocated GPUs to the pod already.
     #[error("the pod has been allocated GPUs already")]
     Confirmed,
+    /// The pod's namespace would hold more than a `GpuQuota` allows.
+    #[error("node {node}: {reason}")]
+    Exceeded {
+        /// The node.
+        node: String,
+        /// Which quota, and by what.
+        reason: Arc<str>,
+    },
     /// The node's GPUs can't hold the pod.
     #[error("node {node}: {source}")]
     NoPlan {
@@ -148,6 +163,32 @@ impl Index {
     pub fn keep_gpu_nodes(&self, names: &HashSet<String>) {
         let known: Vec<Arc<str>> = unpoisoned(self.state.lock()).nodes().cloned().collect();
         known.iter().filter(|name| !names.contains(&***name)).for_each(|name| self.delete_gpu_node(name));
+    }
+
+    /// Applies a `GpuQuota` that was added or changed; one that can't be read lets its namespace have no more GPUs.
+    pub fn apply_quota(&self, namespace: &str, name: &str, spec: Result<&GpuQuotaSpec, String>) {
+        unpoisoned(self.state.lock()).quotas.apply(namespace, name, spec);
+    }
+
+    /// Removes a `GpuQuota` that was deleted.
+    pub fn delete_quota(&self, namespace: &str, name: &str) {
+        unpoisoned(self.state.lock()).quotas.delete(namespace, name);
+    }
+
+    /// Namespaces and names of the known `GpuQuota`s.
+    pub fn quota_names(&self) -> Vec<(String, String)> {
+        let state = unpoisoned(self.state.lock());
+        state.quotas.names().map(|(namespace, name)| (namespace.to_owned(), name.to_owned())).collect()
+    }
+
+    /// Every `GpuQuota` and its use.
+    pub fn quotas(&self) -> Vec<QuotaUse> {
+        unpoisoned(self.state.lock()).quotas.all()
+    }
+
+    /// Models of which the pod may have no GPUs now, by its namespace's `GpuQuota`s; usually none.
+    pub fn exceeded(&self, demand: &Demand) -> Vec<Exceeded> {
+        unpoisoned(self.state.lock()).exceeded(demand)
     }
 
     /// Applies a pod that was added or changed. Now and then the pods counted so far change what is
@@ -367,14 +408,24 @@ impl Index {
     }
 
     /// Why the pod doesn't fit on these nodes, as [`rank`](Self::rank) found.
-    pub fn refusals(&self, query: &Query<'_>, asked: &[NodeRef]) -> Vec<Refusal> {
+    ///
+    /// The query is apart from quotas; those that are exceeded are reasons of their own.
+    pub fn refusals(&self, query: &Query<'_>, exceeded: &[Exceeded], asked: &[NodeRef]) -> Vec<Refusal> {
         let view = self.view();
-        if asked.len() > DETAILED {
-            let mut summaries = ReasonSummaries::default();
-            let why_not = |asked: &NodeRef, node: &Node| summaries.why_not(query, &view, (asked.place, node));
-            return refused(query, &view, asked, why_not);
-        }
-        refused(query, &view, asked, |_, node| node.why_not(query))
+        let mut summaries = ReasonSummaries::default();
+        let by_gpus = |asked: &NodeRef, node: &Node| summaries.why_not(query, &view, (asked.place, node));
+        let mut by_gpus: Box<dyn FnMut(&NodeRef, &Node) -> Option<Arc<str>>> =
+            if asked.len() > DETAILED { Box::new(by_gpus) } else { Box::new(|_, node| node.why_not(query)) };
+        let refusal = |asked: &NodeRef| {
+            let node = view.node(asked.place)?;
+            if let Some(reason) = node.why_over_quota(query, exceeded) {
+                return Some(Refusal { name: asked.name, reason, by_eviction: false });
+            }
+            // What has changed since it was asked fails for now.
+            let reason = by_gpus(asked, node).unwrap_or_else(|| "GPUs have just become free".into());
+            Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(query) })
+        };
+        asked.iter().filter_map(refusal).collect()
     }
 
     /// All nodes at one moment.
@@ -395,6 +446,10 @@ impl Index {
             Some(reservation) if reservation.bound => {
                 return Err(NotReserved::Bound(reservation.planned.node.clone()));
             }
+            // Wherever the pod turns out to be, it is counted: no node puts right what a quota gave twice.
+            Some(reservation) if reservation.is_announced() && state.quotas.has(&demand.namespace) => {
+                return Err(NotReserved::OnItsWay(reservation.planned.node.clone()));
+            }
             Some(_) => self.publish(&mut state, |state| state.failed(&demand.uid)),
             None => {}
         }
@@ -402,11 +457,22 @@ impl Index {
         if let Some(reason) = node.refusal(demand) {
             return Err(NotReserved::Refused { node: name.to_owned(), reason });
         }
+        // Under the lock, so that no two pods have what is left of a quota.
+        let exceeded = state.exceeded(demand);
+        let allowed = demand.avoiding(&exceeded);
         let policy = demand.policies(&self.config).cards;
-        let plan = plan(&node.cards, &node.links, &demand.request(), &policy)
-            .map_err(|source| NotReserved::NoPlan { node: name.to_owned(), source })?;
+        let plan = plan(&node.cards, &node.links, &allowed.request(), &policy).map_err(|source| {
+            match node.exceeded(&exceeded).next() {
+                Some(Exceeded { reason, .. }) => {
+                    NotReserved::Exceeded { node: name.to_owned(), reason: Arc::clone(reason) }
+                }
+                None => NotReserved::NoPlan { node: name.to_owned(), source },
+            }
+        })?;
         let (deadline, on) = (now + BOUND_WITHIN, (&*node.cards, &plan));
-        let reservation = Reservation::new(Source::Made, Arc::clone(demand), name, on, deadline);
+        let mut reservation = Reservation::new(Source::Made, Arc::clone(demand), name, on, deadline);
+        let avoided = node.exceeded(&exceeded).map(|exceeded| exceeded.pattern());
+        reservation.planned.avoid_models = avoided.collect();
         let planned = reservation.planned.clone();
         self.publish(&mut state, |state| state.reserve(&demand.uid, reservation));
         Ok(planned)
@@ -485,22 +551,6 @@ fn rank_by_table(
     if !all && !ranking.fitting.is_empty() {
         ranking.failing.clear(); // some are only worse
     }
-}
-
-/// Refusals of these nodes.
-fn refused(
-    query: &Query<'_>,
-    view: &View,
-    asked: &[NodeRef],
-    mut why_not: impl FnMut(&NodeRef, &Node) -> Option<Arc<str>>,
-) -> Vec<Refusal> {
-    let refusal = |asked: &NodeRef| {
-        let node = view.node(asked.place)?;
-        // What has changed since it was asked fails for now.
-        let reason = why_not(asked, node).unwrap_or_else(|| "GPUs have just become free".into());
-        Some(Refusal { name: asked.name, reason, by_eviction: node.may_be_cleared_for(query) })
-    };
-    asked.iter().filter_map(refusal).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Request of a pod, read as the node reads it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use divvy_api::annotation::{self, AnnotationError, PolicyName, Preferences, RequestAnnotation};
@@ -12,6 +13,7 @@ use divvy_api::{ContainerRequest, GpuRequest, MigProfile, ResourceNames};
 use divvy_placement::{Kind, PodRequest, Policy};
 
 use crate::pod::PodView;
+use crate::state::Exceeded;
 
 /// Configuration by which pods are read and compared. That of the nodes must be the same.
 #[derive(Clone, Debug)]
@@ -130,6 +132,16 @@ impl Demand {
             preferences: Preferences::default(),
             cpu_milli: pod.cpu_milli,
         }
+    }
+
+    /// The demand without GPUs of these models.
+    pub fn avoiding(&self, exceeded: &[Exceeded]) -> Cow<'_, Self> {
+        if exceeded.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let mut allowed = self.clone();
+        allowed.preferences.avoid_models.extend(exceeded.iter().map(Exceeded::pattern));
+        Cow::Owned(allowed)
     }
 
     /// Request for placement; nothing is allocated before a pod is admitted.

@@ -196,12 +196,19 @@ impl Index {
     }
 
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
-        let query = Query::new(demand, self.config());
+        let exceeded = self.exceeded(demand);
+        let allowed = demand.avoiding(&exceeded);
+        let (without_quotas, query) = (Query::new(demand, self.config()), Query::new(&allowed, self.config()));
         let view = self.view();
         let ask = |asked: NodeRef| {
             let is_late = Instant::now() >= deadline;
             let node = view.node(asked.place)?;
-            let (answer, score) = NodeAnswer::of(node, &query, node.unschedulable, is_late);
+            let (mut answer, score) = NodeAnswer::of(node, &query, node.unschedulable, is_late);
+            if score.is_none()
+                && let Some(reason) = node.why_over_quota(&without_quotas, &exceeded)
+            {
+                (answer.fits, answer.reason) = (Fits::Later, Some(reason.to_string()));
+            }
             Some(Said { asked, answer, score })
         };
         match &explanation.state {
@@ -218,7 +225,7 @@ impl Index {
                     Some(node) => {
                         // Whether it is cordoned was between the pod and the scheduler.
                         let barred = node.unschedulable.filter(|reason| *reason != Unschedulable::Cordoned);
-                        let (answer, _) = NodeAnswer::of(node, &query, barred, false);
+                        let (answer, _) = NodeAnswer::of(node, &without_quotas, barred, false);
                         explanation.verdict = match &answer.reason {
                             None => {
                                 format!("node {name} has free GPUs for the pod and hasn't reported its allocation yet")
@@ -278,6 +285,7 @@ fn feasibility(nodes: &[NodeAnswer]) -> Feasibility {
         nodes: nodes.len(),
         asked: nodes.len(),
         reasons: grouped(nodes.iter().filter_map(|node| node.reason.as_deref().map(Arc::from))),
+        ..Feasibility::default()
     }
 }
 

@@ -5,6 +5,7 @@ mod decayed_counts;
 mod distribution;
 mod nomination;
 mod outcome;
+mod quotas;
 mod report;
 mod reservation;
 mod shared;
@@ -27,10 +28,12 @@ use crate::snapshot::{Holder, Node, Unschedulable, hold};
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
 pub use outcome::{Outcome, Outcomes};
+pub use quotas::{Exceeded, QuotaUse};
 pub use report::Unusable;
 
 use cpu::CpuRequests;
 use distribution::RequestDistribution;
+use quotas::Quotas;
 use report::{Report, Reported};
 pub(crate) use reservation::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
 use shared::SharedValues;
@@ -52,6 +55,7 @@ pub(crate) struct ClusterState {
     ended: Option<BTreeSet<Arc<str>>>,
     shared: SharedValues,
     cpu: CpuRequests,
+    pub(crate) quotas: Quotas,
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
     revision: u64,
@@ -108,6 +112,7 @@ impl ClusterState {
             ended: None,
             shared: SharedValues::default(),
             cpu: CpuRequests::default(),
+            quotas: Quotas::default(),
             distribution: RequestDistribution::default(),
             outcomes: Outcomes::default(),
             revision: 0,
@@ -192,6 +197,13 @@ impl ClusterState {
 
     pub(crate) fn forget_node(&mut self, name: &str) {
         self.reports.remove(name);
+        self.quotas.release(name);
+    }
+
+    /// Models of which the pod may have no GPUs by its namespace's quotas.
+    pub(crate) fn exceeded(&self, demand: &Demand) -> Vec<Exceeded> {
+        let own_node = self.reservation_of(&demand.uid).map(|reservation| &*reservation.planned.node);
+        self.quotas.exceeded(demand, self.shared.hardware(), own_node)
     }
 
     /// Begins or ends the list of pods beside the watch.
@@ -443,6 +455,7 @@ impl ClusterState {
             }
         };
         let holders = self.holders(name, report);
+        self.quotas.hold(name, &report.cards, &holders);
         let mut cards: Box<[_]> = report.cards.clone().into();
         hold(&mut cards, holders.iter().flat_map(|holder| holder.on.iter().copied()));
         Some(Node {
@@ -470,19 +483,24 @@ impl ClusterState {
             let takes = self.reservation_of(uid).and_then(|reservation| reservation.takes(&report.cards));
             reserved.insert(uid, takes.unwrap_or_default());
         }
-        let holder = |uid: &Arc<str>, on| Holder {
+        let holder = |uid: &Arc<str>, namespace, on| Holder {
             uid: Arc::clone(uid),
+            namespace,
             priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
             is_nominated: self.reservation_of(uid).is_some_and(|reservation| !reservation.is_announced()),
             on,
         };
-        let in_ledger = report.pods.iter().map(|Reported { uid, on, .. }| {
+        let in_ledger = report.pods.iter().map(|Reported { uid, namespace, on, .. }| {
             let on = reserved.remove(uid).map_or_else(|| on.clone(), |reserved| either(on, &reserved));
-            holder(uid, on)
+            holder(uid, Arc::clone(namespace), on)
         });
         let mut holders: Vec<Holder> = in_ledger.collect();
         let rest = reserved.into_iter().filter(|(_, on)| !on.is_empty());
-        holders.extend(rest.map(|(uid, on)| holder(uid, on.into())));
+        let rest = rest.filter_map(|(uid, on)| {
+            let demand = &self.reservation_of(uid)?.demand;
+            Some(holder(uid, demand.namespace.as_str().into(), on.into()))
+        });
+        holders.extend(rest);
         holders.into()
     }
 }

@@ -11,6 +11,7 @@ use crate::gpushare;
 use crate::inspect;
 use crate::migrate;
 use crate::output::{CommandOutput, Misused, write_stderr};
+use crate::quota;
 use crate::simulate;
 use crate::text::plain;
 use crate::top;
@@ -35,6 +36,7 @@ enum Command {
     Explain(explain::Args),
     Doctor(doctor::Args),
     Top(top::Args),
+    Quota(quota::Args),
     Migrate(migrate::Args),
     Simulate(simulate::Args),
     /// By the name of the program alone.
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
                 Command::Explain(args) => explain::run(args).await,
                 Command::Doctor(args) => doctor::run(args).await,
                 Command::Top(args) => top::run(args).await,
+                Command::Quota(args) => quota::run(args).await,
                 Command::Migrate(args) => migrate::run(args).await,
                 Command::Simulate(args) => simulate::run(args).await,
             }
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn help_of_each_command_matches_snapshot() {
-        for command in ["inspect", "explain", "doctor", "top", "migrate", "simulate"] {
+        for command in ["inspect", "explain", "doctor", "top", "quota", "migrate", "simulate"] {
             let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
             insta::assert_snapshot!(command, help.to_string());
         }

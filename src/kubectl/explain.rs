@@ -3,7 +3,7 @@
 //! The webhook isn't asked: it may be what is down, and through the API server's proxy it would be told by nobody who
 //! asks. What its index would say is worked out here, by the same code and in the same words.
 
-mod config;
+pub(crate) mod config;
 pub(crate) mod fetch;
 mod file;
 mod hints;

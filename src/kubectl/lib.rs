@@ -9,6 +9,7 @@
 //!      │     └─ tables, hints                                          pure
 //!      ├▶ doctor ──▶ facts ──▶ one check per part                      pure
 //!      ├▶ top ──▶ each daemon's /usage, through the API server
+//!      ├▶ quota ──▶ explain's fetch ──▶ divvy_index
 //!      ├▶ migrate ──▶ divvy_dialects, on pods of a cluster or of a file    pure
 //!      └▶ simulate ──▶ divvy_simulate, on files                        pure
 //! ```
@@ -23,6 +24,7 @@ mod limits;
 mod manifests;
 pub mod migrate;
 pub mod output;
+pub mod quota;
 pub mod simulate;
 mod text;
 pub mod top;

@@ -320,7 +320,9 @@ impl ContainerSetup for Containers {
 
     fn find(&self, pod_uid: &str, container: &str) -> Option<FoundContainer> {
         let (nonce, limits) = self.directories.find(pod_uid, container)?;
-        let shown = |Limits { tier, compute, priority, cards, .. }| (Terms { tier, compute, priority }, cards);
+        let shown = |Limits { tier, compute, compute_limit, priority, cards, .. }| {
+            (Terms { tier, compute, compute_limit, priority }, cards)
+        };
         let (terms, shares) = limits.map(shown).unwrap_or_default();
         Some(FoundContainer { nonce, terms, shares })
     }
@@ -347,7 +349,8 @@ impl TryFrom<&AllocatedContainer<'_>> for Limits {
     type Error = SetupError;
 
     fn try_from(container: &AllocatedContainer<'_>) -> Result<Self, SetupError> {
-        let AllocatedContainer { pod, name, shares, terms: Terms { tier, compute, priority }, .. } = container;
+        let AllocatedContainer { pod, name, shares, terms, .. } = container;
+        let Terms { tier, compute, compute_limit, priority } = terms;
         let field = |field, value: &str| {
             let legal = limits::is_field(value);
             legal.then(|| value.to_owned()).ok_or_else(|| {
@@ -367,6 +370,7 @@ impl TryFrom<&AllocatedContainer<'_>> for Limits {
         Ok(Self {
             tier: *tier,
             compute: *compute,
+            compute_limit: *compute_limit,
             priority: *priority,
             pod_uid: field("pod UID", &pod.uid)?,
             namespace: field("namespace", &pod.namespace)?,

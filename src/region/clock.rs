@@ -133,6 +133,8 @@ pub struct Entitlement {
     pub share: Share,
     /// Whether it may use time that others leave idle.
     pub compute: Compute,
+    /// The most that it has in all; never less than its guaranteed share.
+    pub limit: Share,
     /// Order in which idle time is given where there isn't enough for all.
     pub priority: Priority,
 }
@@ -269,7 +271,12 @@ impl Reading {
     ///
     /// One without a guarantee gets what is not guaranteed to busy tenants, divided among those like it; nothing where all is
     /// guaranteed to busy ones. When the page is stale, nobody bursts.
-    pub fn share(&self, Entitlement { share, compute, priority }: Entitlement, now_ns: u64) -> Share {
+    pub fn share(&self, entitlement: Entitlement, now_ns: u64) -> Share {
+        let Entitlement { share, limit, .. } = entitlement;
+        Share::of(self.unlimited(entitlement, now_ns).parts().min(limit.parts()).max(share.parts()))
+    }
+
+    fn unlimited(&self, Entitlement { share, compute, priority, limit: _ }: Entitlement, now_ns: u64) -> Share {
         let Busy { mut guaranteed, mut unguaranteed, high, low_guaranteed, low_unguaranteed, .. } = self.busy;
         let mut whole = Share::WHOLE.parts();
         if high > 0 {

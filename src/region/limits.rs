@@ -18,7 +18,7 @@
 //! Libdivvy enforces all shares where the tier is `shim`, those of memory where it is `mps`, and none where it is another:
 //! the file is replaced when the node's tier changes. `compute` is `cap` for a container that never gets more than its
 //! share, `burst` for one that may use idle time of others; `high` or `low` follows for one that goes first or last where
-//! there is not enough idle time for all. `host-mib` follows where the share is oversubscribed: so much of its memory has its
+//! there is not enough idle time for all, and `limit` with the percentage of a card's compute that it has at most. `host-mib` follows where the share is oversubscribed: so much of its memory has its
 //! place in the node's host memory, and may lie there.
 
 use core::fmt::{self, Display, Write};
@@ -30,7 +30,7 @@ use crate::layout::CARDS;
 mod tests;
 
 const HEADER: &str = "divvy-limits v1";
-const COMPUTE: &str = "compute <cap|burst> [high|low]";
+const COMPUTE: &str = "compute <cap|burst> [high|low] [limit <1 to 100>]";
 const POD: &str = "pod <uid> <namespace> <name>";
 const CONTAINER: &str = "container <name>";
 const CARD: &str = "card <uuid> memory-mib <n> cores <n> exclusive <0|1> [host-mib <n>]";
@@ -47,6 +47,8 @@ pub struct Limits<'a, C> {
     pub tier: &'a str,
     /// Whether idle time of others may be used.
     pub compute: Compute,
+    /// Percent of a card's compute, 1 to 100, up to which it may; `None`: all of it.
+    pub compute_limit: Option<u32>,
     /// Order in which idle time is given where there isn't enough for all.
     pub priority: Priority,
     /// `metadata.uid` of the pod.
@@ -132,7 +134,7 @@ impl<'a> Limits<'a, Cards<'a>> {
             line.unwrap_or(Malformed { expected, ..end })
         };
         let tier = next("tier <tier>").parse(|line| line.strip_prefix("tier ").filter(|tier| is_field(tier)))?;
-        let (compute, priority) = next(COMPUTE).parse(compute)?;
+        let (compute, priority, compute_limit) = next(COMPUTE).parse(compute)?;
         let [pod_uid, namespace, pod] = next(POD).parse(|line| fields(line.strip_prefix("pod ")?))?;
         let [container] = next(CONTAINER).parse(|line| fields(line.strip_prefix("container ")?))?;
         let cards = Cards(body);
@@ -146,7 +148,7 @@ impl<'a> Limits<'a, Cards<'a>> {
             read += 1;
         }
         end.parse(|_| (read > 0).then_some(()))?;
-        Ok(Self { tier, compute, priority, pod_uid, namespace, pod, container, cards })
+        Ok(Self { tier, compute, compute_limit, priority, pod_uid, namespace, pod, container, cards })
     }
 }
 
@@ -156,7 +158,7 @@ impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
     /// # Errors
     /// The error of `out`, if it can't be written.
     pub fn write(self, out: &mut impl Write, comment: &str) -> fmt::Result {
-        let Self { tier, compute, priority, pod_uid, namespace, pod, container, cards } = self;
+        let Self { tier, compute, compute_limit, priority, pod_uid, namespace, pod, container, cards } = self;
         let compute = match compute {
             Compute::Cap => "cap",
             Compute::Burst => "burst",
@@ -166,7 +168,11 @@ impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
             Priority::Normal => "",
             Priority::Low => " low",
         };
-        write!(out, "{HEADER}\n# {tier}: {comment}\ntier {tier}\ncompute {compute}{priority}\n")?;
+        write!(out, "{HEADER}\n# {tier}: {comment}\ntier {tier}\ncompute {compute}{priority}")?;
+        if let Some(limit) = compute_limit {
+            write!(out, " limit {limit}")?;
+        }
+        out.write_char('\n')?;
         write!(out, "pod {pod_uid} {namespace} {pod}\ncontainer {container}\n")?;
         for Card { uuid, memory_mib, host_mib, cores, exclusive } in cards {
             let exclusive = u8::from(exclusive);
@@ -180,21 +186,25 @@ impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
     }
 }
 
-fn compute(line: &str) -> Option<(Compute, Priority)> {
-    let words = line.strip_prefix("compute ")?;
-    let (compute, priority) = words.split_once(' ').map_or((words, None), |(compute, rest)| (compute, Some(rest)));
-    let compute = match compute {
+fn compute(line: &str) -> Option<(Compute, Priority, Option<u32>)> {
+    let mut words = line.strip_prefix("compute ")?.split(' ').peekable();
+    let compute = match words.next()? {
         "cap" => Compute::Cap,
         "burst" => Compute::Burst,
         _ => return None,
     };
-    let priority = match priority {
+    let priority = match words.next_if(|word| *word != "limit") {
         None => Priority::Normal,
         Some("high") => Priority::High,
         Some("low") => Priority::Low,
         Some(_) => return None,
     };
-    Some((compute, priority))
+    let limit = match words.next() {
+        None => None,
+        // `next_if` has passed over everything else.
+        Some(_limit) => Some(u32::try_from(number(words.next()?)?).ok().filter(|limit| (1..=100).contains(limit))?),
+    };
+    words.next().is_none().then_some((compute, priority, limit))
 }
 
 fn fields<const N: usize>(text: &str) -> Option<[&str; N]> {

@@ -28,6 +28,8 @@ pub(crate) struct Process {
     ids: [Option<CardId>; CARDS],
     shares: [CardShare; CARDS],
     compute: AtomicU8,
+    /// Percent of a card's compute that it has at most.
+    compute_limit: AtomicU32,
     is_low_priority: AtomicBool,
     slot: RegionSlot,
     /// One more than the card's position, by the driver's ordinal; 0: not looked up, 255: not the container's.
@@ -146,6 +148,7 @@ impl Process {
                 }
             }; CARDS],
             compute: AtomicU8::new(0),
+            compute_limit: AtomicU32::new(100),
             is_low_priority: AtomicBool::new(false),
             slot,
             positions: [const { AtomicU8::new(0) }; CARDS],
@@ -161,6 +164,7 @@ impl Process {
     fn apply(&self, limits: &Limits<'_, Cards<'_>>) {
         let tier = Tier::of(limits);
         self.compute.store(u8::from(limits.compute == Compute::Burst), Ordering::Relaxed);
+        self.compute_limit.store(limits.compute_limit.unwrap_or(100), Ordering::Relaxed);
         self.is_low_priority.store(limits.priority == Priority::Low, Ordering::Relaxed);
         for card in limits.cards.clone() {
             if let Some(share) = self.find(&CardId::new(card.uuid)).and_then(|at| self.shares.get(at)) {
@@ -324,7 +328,8 @@ impl Process {
     pub(crate) fn entitlement(&self, card: usize) -> Entitlement {
         let compute = if self.compute.load(Ordering::Relaxed) == 0 { Compute::Cap } else { Compute::Burst };
         let priority = if self.is_low_priority.load(Ordering::Relaxed) { Priority::Low } else { Priority::Normal };
-        Entitlement { share: self.share(card), compute, priority }
+        let limit = Share::of(self.compute_limit.load(Ordering::Relaxed).saturating_mul(100));
+        Entitlement { share: self.share(card), compute, limit, priority }
     }
 
     /// Bytes that all processes of the container take of a card: what they hold, and what the driver charges beyond that.

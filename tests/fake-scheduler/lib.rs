@@ -79,7 +79,7 @@ fn written_out(scene: &Scene, requests: &[ContainerRequest], plan: &Plan) -> Pla
     let cards = |plan: &ContainerPlan| PlannedCards { chosen: ids(&plan.chosen), reused: ids(&plan.reused) };
     let containers = requests.iter().zip(&plan.containers).filter(|(container, _)| container.request.is_some());
     let containers = containers.map(|(container, plan)| (container.name.clone(), cards(plan))).collect();
-    Planned { node: scene.name.clone(), containers }
+    Planned { node: scene.name.clone(), containers, ..Planned::default() }
 }
 
 // === impl Choice ===

@@ -33,6 +33,7 @@ pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     refusals.extend(rules::containers(pod, &accesses, settings));
     refusals.extend(rules::oversubscription(&preferences, &requests.0, &settings.names));
     refusals.extend(rules::same_card(&preferences, &requests.0));
+    refusals.extend(rules::compute_limit(&preferences, &requests.0));
     if !refusals.is_empty() {
         return Err(refusals);
     }

@@ -1,6 +1,8 @@
 //! What is changed in a new pod: amounts become totals, the requests are written beside them, and containers without a
 //! request are shown no card. A pod that comes again, after other webhooks, is changed only where they have.
 
+use std::sync::Arc;
+
 use divvy_api::annotation::{self, Document, Preferences};
 use divvy_api::container::VISIBLE_DEVICES;
 use divvy_api::names::taint;
@@ -16,6 +18,7 @@ use super::review::Answer;
 use super::rules::{self, GpuAccess, NO_CARD};
 use super::translate::{Translated, translate};
 use super::{Fits, Settings};
+use divvy_index::Feasibility;
 use divvy_index::demand::Demand;
 
 /// Answers the review of a new pod.
@@ -33,6 +36,9 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
     }
     let request = requests.request();
     let fit = if requests.is_empty() { None } else { fits(&demand(pod, namespace, requests, preferences)) };
+    if let Some(refusal) = fit.as_ref().and_then(|fit| over_quota(pod, fit)) {
+        return Err(vec![refusal]);
+    }
     let mut annotations = Changes::new();
     annotate(pod, request.as_ref(), &mut annotations);
     annotate(pod, fit.as_ref().and_then(hints::annotation).as_ref(), &mut annotations);
@@ -44,6 +50,16 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
         warnings.extend(fit.refusal());
     }
     Ok(Answer { patch, warnings, ..Answer::default() })
+}
+
+/// Why the pod can't start before others of its namespace end. The extender keeps to quotas at every binding; whoever names a
+/// node goes past it.
+fn over_quota(pod: &Pod, fit: &Feasibility) -> Option<Refusal> {
+    let reason = Arc::clone(&fit.exceeded.first()?.reason);
+    if fit.is_over_quota {
+        return Some(Refusal::Quota(reason));
+    }
+    pod.node().map(|_| Refusal::NodeNamed(reason))
 }
 
 /// Lets the pod be scheduled to nodes with soft taints as if they had none.

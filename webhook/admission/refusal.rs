@@ -1,6 +1,7 @@
 //! Reasons for which a pod is refused, in words for its author.
 
 use std::fmt;
+use std::sync::Arc;
 
 use divvy_api::ResourceName;
 use divvy_api::annotation::AnnotationError;
@@ -57,6 +58,14 @@ pub(super) enum Refusal {
         "annotation {key}: container \"{container}\" requests {cards} GPUs: every container can request one, or remove the annotation"
     )]
     SeveralGpus { key: &'static str, container: String, cards: u32 },
+    #[error(
+        "annotation {key}: {limit} is less than the {cores} cores of container \"{container}\": set {cores} to 100"
+    )]
+    BelowGuarantee { key: &'static str, limit: u32, container: String, cores: u32 },
+    #[error("{0}: kubectl divvy quota shows what is held")]
+    Quota(Arc<str>),
+    #[error("spec.nodeName: {0}, and a pod that names its node isn't scheduled: remove the field")]
+    NodeNamed(Arc<str>),
     #[error("annotation {key}: the pod has its node and GPUs: delete the pod, and create it with the new value")]
     Fixed { key: &'static str },
     #[error(
@@ -86,6 +95,7 @@ impl Refusal {
             | Self::SameName { .. }
             | Self::NothingToOversubscribe { .. }
             | Self::SeveralGpus { .. }
+            | Self::BelowGuarantee { .. }
             | Self::Fixed { .. }
             | Self::Mutated { .. } => (422, "Invalid"),
             Self::NamesCards { .. }
@@ -93,6 +103,8 @@ impl Refusal {
             | Self::Mounts { .. }
             | Self::Output { .. }
             | Self::OutputChanged { .. }
+            | Self::Quota(_)
+            | Self::NodeNamed(_)
             | Self::Namespace { .. } => (403, "Forbidden"),
         }
     }

@@ -6,7 +6,9 @@
 
 use divvy_api::annotation::{Compute, Preferences, Priority};
 use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
-use divvy_api::names::annotation::{CARDS, COMPUTE, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY, SAME_CARD};
+use divvy_api::names::annotation::{
+    CARDS, COMPUTE, COMPUTE_LIMIT, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY, SAME_CARD,
+};
 use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerRequest, GpuRequest, ResourceNames};
 
@@ -135,6 +137,7 @@ pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Re
     let preferences = read.map_err(|error| vec![error.into()])?;
     let favours = [
         (COMPUTE, "burst", preferences.compute == Some(Compute::Burst)),
+        (COMPUTE_LIMIT, "any value", preferences.compute_limit.is_some()),
         (PRIORITY, "high", preferences.priority == Some(Priority::High)),
         (OVERSUBSCRIBE, "true", preferences.oversubscribe),
     ];
@@ -159,6 +162,20 @@ pub(super) fn oversubscription(
         percentage: names.memory_percentage.clone(),
         cores: names.cores.clone(),
     })
+}
+
+/// Refusals of containers that are guaranteed more compute than they may have.
+pub(super) fn compute_limit(preferences: &Preferences, requests: &[ContainerRequest]) -> Vec<Refusal> {
+    let Some(limit) = preferences.compute_limit else { return Vec::new() };
+    let guaranteed = requests.iter().filter_map(|container| Some((container, container.request?)));
+    let beyond = guaranteed.filter(|(_, request)| !request.is_exclusive() && request.cores > limit);
+    let refusal = |(container, request): (&ContainerRequest, GpuRequest)| Refusal::BelowGuarantee {
+        key: COMPUTE_LIMIT,
+        limit: limit.units(),
+        container: container.name.clone(),
+        cores: request.cores.units(),
+    };
+    beyond.map(refusal).collect()
 }
 
 /// Refusals of containers that can't have all of their GPUs in common with the pod's others.

@@ -6,7 +6,7 @@ use super::Extender;
 use super::wire::Reasons;
 use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
-use divvy_index::{BEST_SCORE, Query, Ranking, Refusal, ranked, shortlist};
+use divvy_index::{BEST_SCORE, Exceeded, Query, Ranking, Refusal, ranked, shortlist};
 
 /// Result of `filter`.
 #[derive(Debug, Default)]
@@ -35,10 +35,12 @@ impl Extender {
                 return Choice { for_good: alike(names.to_vec(), &bad.to_string()), ..Choice::default() };
             }
         };
-        let question = Query::new(&demand, self.index.config());
+        let exceeded = self.index.exceeded(&demand);
+        let allowed = demand.avoiding(&exceeded);
+        let question = Query::new(&allowed, self.index.config());
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
-            return self.reasons(&question, names, &ranking);
+            return self.reasons(&Query::new(&demand, self.index.config()), &exceeded, names, &ranking);
         }
         if self.shortlist > 0 {
             shortlist(&mut ranking.fitting, self.shortlist);
@@ -46,9 +48,15 @@ impl Extender {
         Choice { kept: ranking.fitting.iter().map(|(asked, _)| asked.name).collect(), ..Choice::default() }
     }
 
-    fn reasons<'n>(&self, question: &Query<'_>, names: &[&'n str], ranking: &Ranking) -> Choice<'n> {
+    fn reasons<'n>(
+        &self,
+        question: &Query<'_>,
+        exceeded: &[Exceeded],
+        names: &[&'n str],
+        ranking: &Ranking,
+    ) -> Choice<'n> {
         let mut choice = Choice::default();
-        for Refusal { name, reason, by_eviction } in self.index.refusals(question, &ranking.failing) {
+        for Refusal { name, reason, by_eviction } in self.index.refusals(question, exceeded, &ranking.failing) {
             let reasons = if by_eviction { &mut choice.by_eviction } else { &mut choice.for_good };
             reasons.0.push((names[name], reason));
         }
@@ -65,7 +73,9 @@ impl Extender {
             Ok(None) => return self.scores_without_cards(pod, names),
             Err(_) => return scores,
         };
-        let question = Query::new(&demand, self.index.config());
+        let exceeded = self.index.exceeded(&demand);
+        let allowed = demand.avoiding(&exceeded);
+        let question = Query::new(&allowed, self.index.config());
         let mut fitting = self.index.rank(&question, names, true).fitting;
         for (asked, _, score) in ranked(&mut fitting) {
             scores[asked.name] = score;

@@ -20,7 +20,9 @@ impl Extender {
             Some(Err(_)) => return Ok(wire::encode(&PreemptionResult::default())),
             None => None,
         };
-        let question = demand.as_ref().map(|demand| Query::new(demand, self.index.config()));
+        let exceeded = demand.as_ref().map(|demand| self.index.exceeded(demand)).unwrap_or_default();
+        let allowed = demand.as_ref().map(|demand| demand.avoiding(&exceeded));
+        let question = allowed.as_ref().map(|demand| Query::new(demand, self.index.config()));
         let complete = victims.iter().filter_map(|(name, victims)| {
             let uids = match &question {
                 None => Some(victims.uids.clone()),

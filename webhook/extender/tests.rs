@@ -1,3 +1,4 @@
+mod quotas;
 mod random;
 
 use std::time::Instant;

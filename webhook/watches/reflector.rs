@@ -14,12 +14,15 @@ use kube::runtime::watcher::ExponentialBackoff;
 use kube::{Api, ResourceExt as _};
 use tokio::time::{sleep, timeout};
 
-use super::{Entry, Listing, Watches};
+use super::{Entry, KindStatus, Listing, Watches};
 
 /// Seconds after which the API server ends a watch, as kube has it by default.
 const WATCH: u32 = 290;
 /// Time after which a watch is given up whose end was lost on the way.
 const SILENCE: Duration = Duration::from_secs(WATCH as u64 + 5);
+
+/// Time after which it is looked again whether an optional kind has been defined.
+const UNDEFINED: Duration = Duration::from_secs(30);
 
 /// Why a watch has ended.
 enum End {
@@ -51,6 +54,12 @@ impl Watches {
                         }
                         kube::Error::SerdeError(serde::de::Error::custom("the list has no resource version"))
                     }
+                    Err(kube::Error::Api(status)) if E::IS_OPTIONAL && status.code == 404 => {
+                        E::keep(&self.index, &Listing::default());
+                        self.note(E::KIND, |kind| *kind = KindStatus { listed: true, problem: None });
+                        sleep(UNDEFINED).await;
+                        continue;
+                    }
                     Err(error) => error,
                 },
                 Some(from) => match self.watch::<E>(fields, from, &request, &mut pauses).await {
@@ -80,7 +89,7 @@ impl Watches {
                 *listing = Listing::before::<E>(&self.index);
             }
             let each = Each::new(|entry: E| {
-                listing.keys.insert(entry.key().to_owned());
+                listing.keys.insert(entry.key().into_owned());
                 entry.apply(&self.index);
             });
             let (_, metadata) = pages.read(&self.api_server.client, each).await?;

@@ -299,7 +299,7 @@ fn oversubscribed_memory_is_filtered_with_reasons() {
         let query = Query::new(&demand, index.config());
         let nodes = view.look_up(&[name], |_| {});
         assert!(index.rank(&query, &[name], true).fitting.is_empty(), "{name}");
-        index.refusals(&query, &nodes)[0].reason.to_string()
+        index.refusals(&query, &[], &nodes)[0].reason.to_string()
     };
     assert_eq!(
         why_not(&index, &asking("a", 30), "plain"),
@@ -447,7 +447,7 @@ fn refused(index: &Index, names: &[String], pod: &PodView) -> String {
     let ranking = index.rank(&query, &names, true);
     assert!(ranking.fitting.is_empty());
     let mut reasons = BTreeMap::new();
-    for refusal in index.refusals(&query, &ranking.failing) {
+    for refusal in index.refusals(&query, &[], &ranking.failing) {
         *reasons.entry(refusal.reason).or_insert(0) += 1;
     }
     reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect::<Vec<_>>().join("\n")

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::CardId;
 use divvy_api::annotation::Preferences;
-use divvy_placement::NodeScore;
+use divvy_placement::{NodeScore, is_allowed};
 
 use crate::cluster::Index;
 use crate::demand::Demand;
@@ -17,6 +17,7 @@ use crate::fit::{SearchCache, Until};
 use crate::snapshot::Node;
 use crate::snapshot::NodeRef;
 use crate::snapshot::View;
+use crate::state::Exceeded;
 
 /// Whether and where a pod fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,10 @@ pub struct Feasibility {
     pub asked: usize,
     /// Reasons if it fits nowhere, with the number of those nodes, the most frequent first.
     pub reasons: Vec<(Arc<str>, usize)>,
+    /// Models that its namespace may have no more GPUs of.
+    pub exceeded: Vec<Exceeded>,
+    /// Whether these are all models that it asks for.
+    pub is_over_quota: bool,
 }
 
 pub(crate) const MOST_NAMED: usize = 5;
@@ -50,8 +55,11 @@ impl Index {
     /// Whether and where a pod fits. Where a plan takes a search, cached scores are used, and no node is searched after
     /// `patience`: a new shape of pod costs the most if it fits nowhere.
     pub fn feasibility(&self, demand: &Demand, patience: Duration) -> Feasibility {
-        let query = &Query::new(demand, self.config());
+        let exceeded = self.exceeded(demand);
+        let allowed = demand.avoiding(&exceeded);
+        let (asked, query) = (&Query::new(demand, self.config()), &Query::new(&allowed, self.config()));
         let view = self.view();
+        let is_over_quota = !exceeded.is_empty() && none_is_left(&allowed, &view);
         let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
         let (best, is_certain) = if query.is_slow() {
             self.best_by_search(query, &view, patience)
@@ -62,11 +70,14 @@ impl Index {
         if !best.is_empty() {
             let name = |(asked, _): (NodeRef, NodeScore)| Some(Arc::clone(&view.node(asked.place)?.name));
             let best = best.into_iter().filter_map(name).collect();
-            return Feasibility { now: Some(true), ever: true, best, nodes, ..Feasibility::default() };
+            return Feasibility { now: Some(true), ever: true, best, nodes, exceeded, ..Feasibility::default() };
         }
         let sample: Vec<NodeRef> = view.all().step_by((nodes / SAMPLE).max(1)).collect();
-        let ever = could_ever(&view, query);
-        let why_not = |node: &Arc<Node>| if ever { node.why_not(query) } else { Some(node.why_never(query)?.reason) };
+        let ever = could_ever(&view, asked);
+        let why_not = |node: &Arc<Node>| {
+            let by_gpus = || if ever { node.why_not(asked) } else { Some(node.why_never(asked)?.reason) };
+            node.why_over_quota(asked, &exceeded).or_else(by_gpus)
+        };
         let of_cards = sample.iter().filter_map(|asked| why_not(view.node(asked.place)?));
         let deadline = Instant::now() + patience;
         let search = |node: &Arc<Node>| Instant::now() < deadline && query.rate(node).is_some();
@@ -84,6 +95,8 @@ impl Index {
             nodes,
             asked: sample.len(),
             reasons: grouped(of_cards.chain(barred)),
+            exceeded,
+            is_over_quota,
         }
     }
 
@@ -131,6 +144,12 @@ fn best_of(
     best
 }
 
+/// Whether there is no model that the pod may have GPUs of.
+fn none_is_left(demand: &Demand, view: &View) -> bool {
+    let Preferences { models, avoid_models, .. } = &demand.preferences;
+    view.hardware().iter().all(|kind| !is_allowed(&kind.model, models, avoid_models))
+}
+
 /// Whether the pod would fit somewhere if all GPUs were healthy and free. One node stands for all of its kind, unless the pod
 /// names GPUs of it.
 fn could_ever(view: &View, query: &Query<'_>) -> bool {
@@ -156,7 +175,7 @@ impl Feasibility {
 /// Summary in a sentence.
 impl fmt::Display for Feasibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { now, ever, best, nodes, asked, reasons } = self;
+        let Self { now, ever, best, nodes, asked, reasons, .. } = self;
         match (now, ever) {
             (Some(true), _) => return write!(f, "best now: {}", best.join(", ")),
             (None, true) => return f.write_str("unknown: not all nodes were evaluated in time"),

@@ -104,7 +104,8 @@ fn explanation_follows_the_phase_of_the_pod() {
     let shares = [("main".to_owned(), vec![CardShare { uuid: card.clone(), share: part }])].into();
     let cards = Cards { ledger_revision: 7, tier: Tier::Accounting, containers: shares };
     let plan = PlannedCards { chosen: vec![card], reused: Vec::new() };
-    let planned = Planned { node: "n1".to_owned(), containers: [("main".to_owned(), plan)].into() };
+    let planned =
+        Planned { node: "n1".to_owned(), containers: [("main".to_owned(), plan)].into(), ..Planned::default() };
     let with = |key: &str, text: String| PodView {
         node: here.clone(),
         annotations: [(key.to_owned(), text)].into(),

@@ -11,6 +11,7 @@ use crate::demand::Demand;
 use crate::fit::Query;
 use crate::snapshot::View;
 use crate::snapshot::{Holder, Node};
+use crate::state::Exceeded;
 
 /// Texts of the reasons in one answer.
 #[derive(Debug, Default)]
@@ -47,6 +48,12 @@ impl Node {
         let free = |card: Card| Card { healthy: true, ..card };
         let cards: Vec<Card> = self.cards_without(|_| true).into_iter().map(free).collect();
         self.place(&cards, query).err().filter(|why_not| why_not.container.is_some())
+    }
+
+    /// Which quota alone keeps the pod from this node; `asked` is what it requests apart from quotas.
+    pub(crate) fn why_over_quota(&self, asked: &Query<'_>, exceeded: &[Exceeded]) -> Option<Arc<str>> {
+        let by = self.exceeded(exceeded).next()?;
+        asked.rate_without_itself(self).map(|_| Arc::clone(&by.reason))
     }
 
     /// The best plan on these cards of the node.

@@ -10,6 +10,7 @@ use foldhash::fast::FixedState;
 
 use crate::demand::Demand;
 use crate::snapshot::Unschedulable;
+use crate::state::Exceeded;
 
 /// Cards of one node, with the shares of its ledger and the reservations on top.
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub(crate) type UnhealthyReasons = Arc<BTreeMap<usize, Arc<str>>>;
 pub struct Holder {
     /// UID of the pod.
     pub uid: Arc<str>,
+    /// Namespace of the pod.
+    pub namespace: Arc<str>,
     /// Priority of the pod; the highest where the pod isn't known, so that it isn't evicted.
     pub priority: i32,
     /// Whether it is only nominated: its share is kept until it is bound.
@@ -107,6 +110,11 @@ impl Node {
             Some(None) => Some("node(s) didn't oversubscribe memory (oversubscribe requested)".into()),
             Some(Some(_)) | None => None,
         }
+    }
+
+    /// Those of these models that the node has GPUs of.
+    pub(crate) fn exceeded<'e>(&self, exceeded: &'e [Exceeded]) -> impl Iterator<Item = &'e Exceeded> {
+        exceeded.iter().filter(|exceeded| self.cards.iter().any(|card| card.model == exceeded.model))
     }
 
     fn has_instances(&self) -> bool {

@@ -32,6 +32,7 @@ pub(crate) struct Report {
 #[derive(Clone, Debug)]
 pub(crate) struct Reported {
     pub(crate) uid: Arc<str>,
+    pub(crate) namespace: Arc<str>,
     pub(crate) on: Box<[Taken]>,
     /// Containers that hold something.
     pub(crate) containers: usize,
@@ -129,7 +130,7 @@ impl Report {
             Ok(Card { undivided: status.tier == Tier::Mig, oversubscription: of_cards(status), ..card })
         };
         let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
-        let pods = pods(&status.shares, &cards)?;
+        let pods = pods(&status.shares, &cards, shared)?;
         if config.load_aware {
             let seen = cards.iter_mut().zip(&status.cards).enumerate();
             seen.for_each(|(at, (card, seen))| card.busy = busy(at, seen, &pods));
@@ -228,7 +229,7 @@ fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
 }
 
 /// Pods of a ledger. Shares of cards that the node no longer has are left out.
-fn pods(shares: &[ShareStatus], cards: &[Card]) -> Result<Vec<Reported>, Unusable> {
+fn pods(shares: &[ShareStatus], cards: &[Card], shared: &mut SharedValues) -> Result<Vec<Reported>, Unusable> {
     let mut pods = Vec::new();
     // The shares of a pod stand together; those of an old daemon that mixed them up are two holders.
     for of_pod in shares.chunk_by(|one, next| one.pod_uid == next.pod_uid) {
@@ -238,7 +239,8 @@ fn pods(shares: &[ShareStatus], cards: &[Card]) -> Result<Vec<Reported>, Unusabl
         }
         let held = (0..cards.len()).filter_map(|card| taken(card, &cards[card].id, of_pod));
         let containers = of_pod.chunk_by(|one, next| one.container == next.container).count();
-        pods.push(Reported { uid: uid.as_str().into(), on: held.collect(), containers });
+        let namespace = shared.namespace(&of_pod[0].namespace);
+        pods.push(Reported { uid: uid.as_str().into(), namespace, on: held.collect(), containers });
     }
     Ok(pods)
 }

@@ -56,7 +56,7 @@ impl Reservation {
         let of_container = claiming.map(|(container, cards)| {
             (container.name.clone(), PlannedCards { chosen: ids(&cards.chosen), reused: ids(&cards.reused) })
         });
-        let planned = Planned { node: node.to_owned(), containers: of_container.collect() };
+        let planned = Planned { node: node.to_owned(), containers: of_container.collect(), ..Planned::default() };
         Self { demand, planned, source, bound: false, deadline }
     }
 

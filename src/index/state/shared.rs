@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use divvy_placement::{Card, Hardware, Link, Links};
 
-/// Models, kinds of cards and tables of links.
+/// Models, namespaces, kinds of cards and tables of links.
 #[derive(Debug, Default)]
 pub(crate) struct SharedValues {
     models: HashSet<Arc<str>>,
+    namespaces: HashSet<Arc<str>>,
     links: HashMap<Box<[Link]>, Arc<Links>>,
     /// Kinds of cards, by number. None is removed.
     hardware: Vec<Hardware>,
@@ -21,13 +22,11 @@ const MOST_HARDWARE: usize = 1024;
 
 impl SharedValues {
     pub(crate) fn model(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.models.get(name) {
-            return Arc::clone(known);
-        }
-        self.models.retain(|model| Arc::strong_count(model) > 1);
-        let model: Arc<str> = name.into();
-        self.models.insert(Arc::clone(&model));
-        model
+        shared(&mut self.models, name)
+    }
+
+    pub(crate) fn namespace(&mut self, name: &str) -> Arc<str> {
+        shared(&mut self.namespaces, name)
     }
 
     /// Number of the card's kind of hardware. Beyond the limit all have one number, for which nothing is forecast.
@@ -60,4 +59,15 @@ impl SharedValues {
         self.links.insert(key, Arc::clone(&links));
         links
     }
+}
+
+/// The text that is kept already, or a new one; those that nobody has any more go.
+fn shared(texts: &mut HashSet<Arc<str>>, text: &str) -> Arc<str> {
+    if let Some(known) = texts.get(text) {
+        return Arc::clone(known);
+    }
+    texts.retain(|text| Arc::strong_count(text) > 1);
+    let text: Arc<str> = text.into();
+    texts.insert(Arc::clone(&text));
+    text
 }

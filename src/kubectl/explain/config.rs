@@ -20,7 +20,7 @@ pub(super) fn from_file(file: &Path) -> anyhow::Result<SchedulingConfig> {
 
 /// Reads the configuration that the cluster's daemons share: the defaults, with a remark, where it can't be read, and the
 /// defaults where there is none.
-pub(super) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &mut Vec<String>) -> SchedulingConfig {
+pub(crate) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &mut Vec<String>) -> SchedulingConfig {
     let maps = Api::<ConfigMap>::namespaced(cluster.client(), namespace);
     let read = match cluster.get(&maps, CONFIG_MAP).await {
         Ok(map) => parse(map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str)),

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use divvy_api::gpunode::GpuNode;
+use divvy_api::gpuquota::GpuQuota;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::explain::Explanation;
 use divvy_index::pod::PodView;
@@ -73,6 +74,9 @@ pub(super) async fn explanation(
 ) -> anyhow::Result<Found> {
     let (index, now) = (Index::new(config), Instant::now());
     let mut names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
+    if let Err(refused) = take_quotas(cluster, &index, Some(&pod.namespace)).await {
+        remarks.push(format!("warning: the namespace's GpuQuotas aren't known, and aren't considered: {refused}"));
+    }
     if let Err(refused) = take_machines(cluster, &index).await {
         remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
     }
@@ -93,7 +97,7 @@ pub(super) async fn explanation(
 }
 
 /// Tells the index what the nodes report, and returns who holds shares there: namespace and name, by UID.
-async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, String>, Refusal> {
+pub(crate) async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, String>, Refusal> {
     let mut names = HashMap::new();
     for (name, node) in gpu_nodes(cluster).await? {
         match node {
@@ -106,6 +110,26 @@ async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, 
         }
     }
     Ok(names)
+}
+
+/// Tells the index the quotas of a namespace, or of all; there are none where the kind isn't defined.
+pub(crate) async fn take_quotas(cluster: &Cluster, index: &Index, namespace: Option<&str>) -> Result<(), Refusal> {
+    let kind = ApiResource::erase::<GpuQuota>(&());
+    let quotas: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(cluster.client(), namespace, &kind),
+        None => Api::all_with(cluster.client(), &kind),
+    };
+    let quotas = match cluster.list(&quotas, None).await {
+        Err(Refusal::UnknownKind) => return Ok(()),
+        quotas => quotas?,
+    };
+    for object in quotas {
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let quota = serde_json::to_value(object).and_then(GpuQuota::deserialize);
+        let spec = quota.as_ref().map(|quota| &quota.spec).map_err(ToString::to_string);
+        index.apply_quota(&namespace, &name, spec);
+    }
+    Ok(())
 }
 
 /// What the nodes report, by name, or why that can't be decoded.

@@ -58,7 +58,7 @@ impl Admission {
         let text = |key: &str| pod.annotations.get(key);
         let request: Option<RequestAnnotation> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
         let requests = pod_requests(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
-        let preferences = Preferences::from_annotations(&pod.annotations)?;
+        let mut preferences = Preferences::from_annotations(&pod.annotations)?;
         let has_instances = || inventory.cards.iter().any(|card| card.id.is_instance());
         if let Some(wanted) = preferences.tier.filter(|wanted| !served.serves(*wanted, has_instances)) {
             return Err(Refusal::Tier { wanted, offered: served });
@@ -69,7 +69,9 @@ impl Admission {
             }
             settings.oversubscription.ok_or(Refusal::NotOversubscribed)?;
         }
-        let chosen = text(PLANNED).and_then(|text| planned(text, pod, &requests, settings)).unwrap_or_default();
+        let planned = text(PLANNED).and_then(|text| planned(text, pod, settings));
+        let chosen = planned.as_ref().map(|planned| chosen(planned, &requests)).unwrap_or_default();
+        preferences.avoid_models.extend(planned.into_iter().flat_map(|planned| planned.avoid_models));
         let dialect = text(DIALECT).and_then(|text| annotation::decode(text).ok());
         Ok(Self { pod: pod.reference(), requests, preferences, dialect, chosen, proposed: None })
     }
@@ -118,15 +120,15 @@ impl Admission {
     }
 }
 
-/// The extender's choice, if it was made for this node; one that can't be read is as good as none.
-fn planned(
-    text: &str,
-    pod: &Pod,
-    requests: &[ContainerRequest],
-    settings: &AllocationSettings,
-) -> Option<Vec<Vec<CardId>>> {
+/// The extender's plan, if it was made for this node; one that can't be read is as good as none.
+fn planned(text: &str, pod: &Pod, settings: &AllocationSettings) -> Option<Planned> {
     let planned: Planned = annotation::decode(text).inspect_err(|error| warn!(%pod, %error, "planned again")).ok()?;
-    let chosen = |request: &ContainerRequest| planned.containers.get(&request.name).map(|cards| cards.chosen.clone());
-    (planned.node == settings.node_name)
-        .then(|| requests.iter().map(|request| chosen(request).unwrap_or_default()).collect())
+    (planned.node == settings.node_name).then_some(planned)
+}
+
+/// The plan's cards for each request.
+fn chosen(planned: &Planned, requests: &[ContainerRequest]) -> Vec<Vec<CardId>> {
+    let of_request =
+        |request: &ContainerRequest| planned.containers.get(&request.name).map(|cards| cards.chosen.clone());
+    requests.iter().map(|request| of_request(request).unwrap_or_default()).collect()
 }

@@ -44,7 +44,8 @@ impl Allocator {
         let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         let terms = Terms {
             tier: if self.is_only_accounted(admission) { Tier::Accounting } else { self.containers.tier_on(&shares) },
-            compute: preferences.compute.unwrap_or_default(),
+            compute: preferences.compute(),
+            compute_limit: preferences.compute_limit,
             priority: preferences.priority,
         };
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };

@@ -149,7 +149,7 @@ fn extender_plan_is_followed_if_it_fits_and_names_this_node() {
         node.hold("other", &slot("GPU-2::0"), 500);
         let chosen = vec![card.parse().expect("a UUID")];
         let containers = [("c0".to_owned(), PlannedCards { chosen, reused: vec![] })].into();
-        let planned = annotation::encode(&Planned { node: name.to_owned(), containers });
+        let planned = annotation::encode(&Planned { node: name.to_owned(), containers, ..Planned::default() });
         node.pods.push(annotated(part("a", "600"), key::PLANNED, planned));
         node.serve(1).expect("fits").concat()
     };

@@ -52,6 +52,9 @@ pub struct Terms {
     pub tier: Tier,
     /// What happens with compute that others leave idle.
     pub compute: Compute,
+    /// The most that it has in all, where it may use that; `None`: all of the card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_limit: Option<Cores>,
     /// Priority where there isn't enough of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,

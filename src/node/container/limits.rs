@@ -16,6 +16,8 @@ pub struct Limits {
     pub tier: Tier,
     /// Policy for compute that other containers leave idle.
     pub compute: Compute,
+    /// The most compute that it has in all, where it may use that.
+    pub compute_limit: Option<Cores>,
     /// Priority among containers for idle compute.
     pub priority: Option<Priority>,
     /// `metadata.uid` of the pod.
@@ -47,7 +49,7 @@ fn meaning(tier: Tier, cards: &[(CardId, Share)]) -> &'static str {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tier, compute, priority, pod_uid, namespace, pod, container, cards } = self;
+        let Self { tier, compute, compute_limit, priority, pod_uid, namespace, pod, container, cards } = self;
         let compute = match compute {
             Compute::Cap => clock::Compute::Cap,
             Compute::Burst => clock::Compute::Burst,
@@ -63,6 +65,7 @@ impl fmt::Display for Limits {
         let file = limits::Limits {
             tier: &tier_name,
             compute,
+            compute_limit: compute_limit.map(Cores::units),
             priority: rank(*priority),
             pod_uid,
             namespace,
@@ -92,6 +95,7 @@ impl FromStr for Limits {
         Ok(Self {
             tier: known("tier", file.tier)?,
             compute,
+            compute_limit: file.compute_limit.map(Cores::new),
             priority,
             pod_uid: file.pod_uid.to_owned(),
             namespace: file.namespace.to_owned(),
@@ -145,12 +149,14 @@ mod tests {
         let cards = prop::collection::btree_map(card, share, 1..5).prop_map(|cards| cards.into_iter().collect());
         let tier = prop::sample::select(vec![Tier::Accounting, Tier::Shim, Tier::Mps, Tier::Mig]);
         let compute = prop::sample::select(vec![Compute::Cap, Compute::Burst]);
+        let compute_limit = prop::option::of((1_u32..=100).prop_map(Cores::new));
         let priority = prop::sample::select(vec![None, Some(Priority::High), Some(Priority::Low)]);
         let field = || "[A-Za-z0-9_.-]{1,40}";
-        (tier, compute, priority, field(), field(), field(), field(), cards).prop_map(
-            |(tier, compute, priority, pod_uid, namespace, pod, container, cards)| Limits {
+        (tier, compute, compute_limit, priority, field(), field(), field(), field(), cards).prop_map(
+            |(tier, compute, compute_limit, priority, pod_uid, namespace, pod, container, cards)| Limits {
                 tier,
                 compute,
+                compute_limit,
                 priority,
                 pod_uid,
                 namespace,

@@ -41,7 +41,12 @@ fn idle_time_is_divided_among_bursting_tenants() {
         Reading { heartbeat_ns: 0, busy }
     };
     let share_of = |reading: Reading, promise, compute, now_ns| {
-        reading.share(Entitlement { share: Share::of(promise), compute, priority: Priority::Normal }, now_ns).parts()
+        reading
+            .share(
+                Entitlement { share: Share::of(promise), compute, limit: Share::WHOLE, priority: Priority::Normal },
+                now_ns,
+            )
+            .parts()
     };
     let share = |promise, compute| share_of(of(3, 4000, 1), promise, compute, 0);
     assert_eq!(share(1000, Compute::Cap), 1000);
@@ -56,6 +61,19 @@ fn idle_time_is_divided_among_bursting_tenants() {
 }
 
 #[test]
+fn idle_time_is_used_up_to_a_limit_and_a_guarantee_is_kept() {
+    let busy = Busy { tenants: 1, guaranteed: 2000, ..Busy::default() };
+    let reading = Reading { heartbeat_ns: 0, busy };
+    let share = |promise, limit| {
+        let (share, limit) = (Share::of(promise), Share::of(limit));
+        let entitlement = Entitlement { share, compute: Compute::Burst, limit, priority: Priority::Normal };
+        reading.share(entitlement, 0).parts()
+    };
+    assert_eq!([share(2000, 10_000), share(2000, 5000), share(2000, 1000)], [10_000, 5000, 2000]);
+    assert_eq!([share(0, 10_000), share(0, 5000)], [8000, 5000], "without a guarantee");
+}
+
+#[test]
 fn low_priority_yields_to_high_and_keeps_its_guarantee() {
     let share = |at_work: &[(u32, Priority)], (promise, priority): (u32, Priority)| {
         let mut busy = Busy::default();
@@ -63,7 +81,9 @@ fn low_priority_yields_to_high_and_keeps_its_guarantee() {
             busy.add(FULL_WEIGHT, Share::of(*promise), *priority);
         }
         let reading = Reading { heartbeat_ns: 0, busy };
-        reading.share(Entitlement { share: Share::of(promise), compute: Compute::Burst, priority }, 0).parts()
+        reading
+            .share(Entitlement { share: Share::of(promise), compute: Compute::Burst, limit: Share::WHOLE, priority }, 0)
+            .parts()
     };
     let (serving, batch, other) = ((2000, Priority::High), (2000, Priority::Low), (1000, Priority::Normal));
     assert_eq!(share(&[batch], batch), 10_000, "nobody is in a hurry");
@@ -100,14 +120,14 @@ fn page_is_valid_once_a_writer_initialised_it() {
 
 proptest! {
     #[test]
-    fn shares_never_overflow(words in any::<[u64; 2]>(), counts in any::<[u32; 7]>(), promise in any::<u32>()) {
+    fn shares_never_overflow(words in any::<[u64; 2]>(), counts in any::<[u32; 7]>(), promise in any::<u32>(), limit in 0..=10_000_u32) {
         let [tenants, weight, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed] = counts;
         let busy = Busy { tenants, weight, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed };
         let reading = Reading { heartbeat_ns: words[0], busy };
         for priority in [Priority::High, Priority::Normal, Priority::Low] {
-            let share = Share::of(promise);
-            let got = reading.share(Entitlement { share, compute: Compute::Burst, priority }, words[1]);
-            prop_assert!(promise == 0 || got >= share);
+            let (share, limit) = (Share::of(promise), Share::of(limit));
+            let got = reading.share(Entitlement { share, compute: Compute::Burst, limit, priority }, words[1]);
+            prop_assert!((promise == 0 || got >= share) && got <= share.max(limit));
         }
     }
 }

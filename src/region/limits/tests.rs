@@ -26,6 +26,7 @@ fn limits_file_is_written_byte_for_byte() {
     let limits = Limits {
         tier: "shim",
         compute: Compute::Burst,
+        compute_limit: None,
         priority: Priority::Normal,
         pod_uid: "u",
         namespace: "ns",
@@ -41,8 +42,15 @@ fn limits_file_is_written_byte_for_byte() {
     assert_eq!(written(limits.clone()), SMALL);
     let low = written(Limits { compute: Compute::Cap, priority: Priority::Low, ..limits.clone() });
     assert_eq!(low, SMALL.replace("burst", "cap low"));
-    let high = written(Limits { priority: Priority::High, ..limits });
+    let high = written(Limits { priority: Priority::High, ..limits.clone() });
     assert_eq!(high, SMALL.replace("burst", "burst high"));
+    let limited = written(Limits { priority: Priority::Low, compute_limit: Some(50), ..limits.clone() });
+    assert_eq!(limited, SMALL.replace("burst", "burst low limit 50"));
+    let read = Limits::read(&limited).expect("sound");
+    assert_eq!((read.priority, read.compute_limit), (Priority::Low, Some(50)));
+    let unranked = written(Limits { compute_limit: Some(50), ..limits });
+    assert_eq!(unranked, SMALL.replace("burst", "burst limit 50"));
+    assert_eq!(Limits::read(&unranked).expect("sound").compute_limit, Some(50));
 }
 
 #[test]
@@ -54,6 +62,7 @@ fn longest_limits_file_fits() {
     let limits = Limits {
         tier: "accounting",
         compute: Compute::Burst,
+        compute_limit: Some(100),
         priority: Priority::High,
         pod_uid: &name,
         namespace: &name,
@@ -75,6 +84,10 @@ fn malformed_limits_file_is_refused_at_its_line() {
         ("compute burst", "compute all", 4),
         ("compute burst", "compute burst normal", 4),
         ("compute burst", "compute burst low low", 4),
+        ("compute burst", "compute burst limit 0", 4),
+        ("compute burst", "compute burst limit 101", 4),
+        ("compute burst", "compute burst limit 50 low", 4),
+        ("compute burst", "compute burst limit", 4),
         ("compute burst", "compute ", 4),
         ("pod u", "bod u", 5),
         ("pod u ns p", "pod u ns", 5),

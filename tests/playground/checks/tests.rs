@@ -33,6 +33,7 @@ fn container(request: GpuRequest, card: &str, slot: u32) -> ContainerView {
     let limits = Limits {
         tier: Tier::Accounting,
         compute: Compute::Cap,
+        compute_limit: None,
         priority: None,
         pod_uid: "uid".to_owned(),
         namespace: "default".to_owned(),

@@ -1,6 +1,7 @@
 use std::cell::RefCell;
 
 use divvy_api::{ContainerKind, GpuRequest};
+use divvy_index::Exceeded;
 
 use super::*;
 
@@ -94,4 +95,25 @@ fn workload_review_warns_about_its_pod_template() {
     insta::assert_snapshot!(advise("Job", json!({ "spec": { "template": { "spec": { "containers": 3 } } } })), @"request.object.spec.template.spec.containers: invalid type: integer `3`, expected a sequence at line 1 column 204");
     assert_eq!(advise("StatefulSet", json!({ "spec": { "template": pod(json!([{ "name": "web" }])) } })), "");
     assert_eq!(advise("DaemonSet", json!({ "spec": {} })), "");
+}
+
+#[test]
+fn pod_beyond_its_quota_is_refused_with_what_is_left() {
+    let settings = Settings::default();
+    let reason = "exceeded GpuQuota a100, requested: gpu=1, used: gpu=4, limited: gpu=4";
+    let exceeded = vec![Exceeded { model: "NVIDIA A100".into(), reason: reason.into() }];
+    let reply = |fit: &Feasibility, pod: Value| ask_index(&settings, &created(pod), Endpoint::Mutate, fit);
+    let everywhere = Feasibility { exceeded: exceeded.clone(), is_over_quota: true, ..nowhere() };
+    let refused = reply(&everywhere, whole());
+    assert_eq!(refused.refusal(), format!("403 Forbidden: {reason}: kubectl divvy quota shows what is held"));
+    let elsewhere = Feasibility { exceeded, ..two_nodes() };
+    assert!(reply(&elsewhere, whole()).allowed, "other models are free");
+    let mut named = whole();
+    named["spec"]["nodeName"] = json!("n1");
+    let refused = reply(&elsewhere, named);
+    assert!(
+        refused.refusal().starts_with(&format!("403 Forbidden: spec.nodeName: {reason}, and")),
+        "{}",
+        refused.status
+    );
 }

@@ -16,6 +16,7 @@ mod leaders;
 mod memory;
 mod outages;
 mod queries;
+mod quotas;
 mod replica;
 mod reviews;
 mod scheduling;

@@ -31,7 +31,7 @@ spec:
 impl Bench {
     /// Two nodes with one card of 24Gi each: of that of node-1 a pod of low priority holds 8Gi, of the other one 8Gi were
     /// promised to a pod on its way.
-    async fn with_pods() -> Self {
+    pub(crate) async fn with_pods() -> Self {
         let bench = Self::new().await;
         bench.server.create(&json!(GpuNode::crd())).unwrap();
         bench
@@ -48,7 +48,8 @@ impl Bench {
         });
         bench.server.edit("GpuNode", "", "node-1", |node| node["status"]["shares"] = json!([share])).unwrap();
         let plan = PlannedCards { chosen: vec![CARD.parse().unwrap()], reused: Vec::new() };
-        let planned = Planned { node: "node-2".to_owned(), containers: [("main".to_owned(), plan)].into() };
+        let planned =
+            Planned { node: "node-2".to_owned(), containers: [("main".to_owned(), plan)].into(), ..Planned::default() };
         let planned = json!({ "divvy.dev/planned": encode(&planned) });
         bench.pod("team-a", "on-its-way", 0, "8Gi", Some(("node-2", &planned)));
         bench.pod("team-a", "small", 0, "10Gi", None);

@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod inspect;
 mod migrate;
+mod quota;
 mod simulate;
 mod top;
 

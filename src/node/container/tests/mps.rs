@@ -6,7 +6,7 @@ use super::*;
 use crate::container::isolation::tests::mps;
 use divvy_mps::MpsDirectory;
 
-const TERMS: Terms = Terms { tier: Tier::Mps, compute: Compute::Cap, priority: None };
+const TERMS: Terms = Terms { tier: Tier::Mps, compute: Compute::Cap, compute_limit: None, priority: None };
 
 impl Host {
     fn with_service(&self) -> Containers {
@@ -115,7 +115,7 @@ fn new_containers_are_refused_while_mps_is_down() {
 fn shim_containers_keep_their_tier_under_mps() {
     let host = Host::new();
     let (delivery, shares) = (host.with_service(), [share(A, 300)]);
-    let terms = Terms { tier: Tier::Shim, compute: Compute::Burst, priority: None };
+    let terms = Terms { tier: Tier::Shim, compute: Compute::Burst, compute_limit: None, priority: None };
     let container = AllocatedContainer { terms, ..allocated("n-1", &shares) };
     let answer = delivery.prepare(&container).expect("it needs no service");
     assert_eq!((answer.mounts.len(), answer.envs.len()), (4, 1));

@@ -9,7 +9,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::*;
 use crate::container::isolation::tests::shim;
 
-const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst, priority: None };
+const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst, compute_limit: None, priority: None };
 
 impl Host {
     /// A daemon that starts with this library.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use divvy_api::annotation::{Compute, PolicyName, Priority};
 use divvy_api::names::annotation as key;
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, ContainerKind, ContainerSpec, Memory, ResourceNames, SlotId, Tier};
+use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, Memory, ResourceNames, SlotId, Tier};
 use divvy_node_core::allocator::{AllocationSettings, Choice, Refusal};
 use divvy_node_core::inventory::{CardInfo, Inventory, MigInstance};
 use divvy_node_core::ledger::{Ledger, Terms};
@@ -173,7 +173,7 @@ fn shimmed() -> Node {
     let mut node = Node::new(3);
     node.restart(Tier::Shim);
     let burst = pod("burst", &[("gpu", "1"), ("gpumem", "300"), ("gpucores", "30")]);
-    node.pods.push(annotated(annotated(burst, key::COMPUTE, "burst"), key::PRIORITY, "low"));
+    node.pods.push(annotated(annotated(burst, key::COMPUTE_LIMIT, "60"), key::PRIORITY, "low"));
     node.serve(1).expect("fits");
     node.pods.push(part("cap", "300"));
     node.serve(1).expect("fits");
@@ -195,7 +195,7 @@ fn paced(node: &Node) -> Vec<(&'static str, Vec<(CardId, u32)>)> {
         pods.into_iter().find(held).expect("one of ours")
     };
     let view = tenants(&node.allocator, 0).expect("a ledger that is new");
-    let cores = |(card, cores): &(CardId, divvy_api::Cores)| (card.clone(), cores.units());
+    let cores = |(card, cores): &(CardId, Cores)| (card.clone(), cores.units());
     let mut tenants: Vec<_> =
         view.tenants.iter().map(|tenant| (named(tenant.nonce), tenant.cards.iter().map(cores).collect())).collect();
     tenants.sort();
@@ -260,7 +260,8 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     node.lose_journal();
     let found = node.containers.find("uid-burst", "c0").expect("its directories");
     assert!(limits.to_str().expect("text").contains(&found.nonce.to_string()));
-    assert_eq!(found.terms, Terms { tier: Tier::Shim, compute: Compute::Burst, priority: Some(Priority::Low) });
+    let (compute_limit, priority) = (Some(Cores::new(60)), Some(Priority::Low));
+    assert_eq!(found.terms, Terms { tier: Tier::Shim, compute: Compute::Burst, compute_limit, priority });
 }
 
 #[test]

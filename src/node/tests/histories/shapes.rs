@@ -112,7 +112,7 @@ fn planned() -> impl Strategy<Value = String> {
     let node = prop::sample::select(vec![NODE, NODE, "other"]);
     prop_oneof![
         9 => (node, containers)
-            .prop_map(|(node, containers)| annotation::encode(&Planned { node: node.to_owned(), containers })),
+            .prop_map(|(node, containers)| annotation::encode(&Planned { node: node.to_owned(), containers, ..Planned::default() })),
         1 => Just("{".to_owned()),
     ]
 }

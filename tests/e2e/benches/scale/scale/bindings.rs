@@ -125,7 +125,7 @@ fn binding(name: &str, node: &str, key: Option<&'static str>) -> anyhow::Result<
     let annotations = key.map(|key| -> anyhow::Result<Value> {
         let chosen = vec![format!("GPU-{node}-0").parse().context("UUID of a GPU")?];
         let containers = [("main".to_owned(), PlannedCards { chosen, reused: Vec::new() })].into();
-        Ok(json!({key: annotation::encode(&Planned { node: node.to_owned(), containers })}))
+        Ok(json!({key: annotation::encode(&Planned { node: node.to_owned(), containers, ..Planned::default() })}))
     });
     let metadata = json!({"name": name, "namespace": "default", "annotations": annotations.transpose()?});
     Ok(serde_json::from_value(json!({"metadata": metadata, "target": {"kind": "Node", "name": node}}))?)

@@ -1,0 +1,241 @@
+//! `GpuQuota`s, and what the pods of each namespace hold of each model.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use divvy_api::gpuquota::{Amount, GpuQuotaSpec, Limits, counted};
+use divvy_api::pod::peak;
+use divvy_api::{Share, Totals};
+use divvy_placement::{Card, Hardware, is_allowed};
+
+use crate::demand::Demand;
+use crate::snapshot::Holder;
+
+/// The quotas, and the counts that they are compared with.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    /// By namespace and name.
+    quotas: BTreeMap<String, BTreeMap<String, Quota>>,
+    /// What is held on each node, also on one whose report can't be read any more.
+    on_nodes: HashMap<Arc<str>, Vec<Counted>>,
+    /// Sums by namespace and model.
+    held: HashMap<Arc<str>, BTreeMap<Arc<str>, Totals>>,
+}
+
+/// A `GpuQuota`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Quota {
+    /// Models that count; none: all.
+    models: Vec<String>,
+    /// Or why they can't be read: then nothing more is given out.
+    limits: Result<Limits, Arc<str>>,
+}
+
+/// What one pod holds of the GPUs of one model on a node.
+#[derive(Clone, Debug)]
+struct Counted {
+    uid: Arc<str>,
+    namespace: Arc<str>,
+    model: Arc<str>,
+    totals: Totals,
+}
+
+/// A model of which a pod may have no GPUs now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    /// Product name.
+    pub model: Arc<str>,
+    /// Which quota, and by what, in the words of `ResourceQuota`.
+    pub reason: Arc<str>,
+}
+
+/// A quota and its use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaUse {
+    /// Namespace of the quota.
+    pub namespace: String,
+    /// Name of the quota.
+    pub name: String,
+    /// Models that count, as the quota names them.
+    pub models: Vec<String>,
+    /// Limits, or why they can't be read.
+    pub limits: Result<Limits, Arc<str>>,
+    /// What pods hold, and what is reserved for pods on their way to a node.
+    pub used: Totals,
+}
+
+// === impl Exceeded ===
+
+impl Exceeded {
+    /// Pattern that names this model and no other, as in `divvy.dev/avoid-card-model`.
+    pub fn pattern(&self) -> String {
+        format!("={}", self.model)
+    }
+}
+
+// === impl Quotas ===
+
+impl Quotas {
+    pub(crate) fn apply(&mut self, namespace: &str, name: &str, spec: Result<&GpuQuotaSpec, String>) {
+        let quota = match spec {
+            Ok(spec) => {
+                let unreadable = |error| format!("spec.hard.gpumem: {error}").into();
+                Quota { models: spec.models.clone(), limits: spec.hard.limits().map_err(unreadable) }
+            }
+            Err(problem) => Quota { models: Vec::new(), limits: Err(problem.into()) },
+        };
+        self.quotas.entry(namespace.to_owned()).or_default().insert(name.to_owned(), quota);
+    }
+
+    pub(crate) fn delete(&mut self, namespace: &str, name: &str) {
+        let Some(quotas) = self.quotas.get_mut(namespace) else { return };
+        quotas.remove(name);
+        if quotas.is_empty() {
+            self.quotas.remove(namespace);
+        }
+    }
+
+    /// Whether the namespace has a quota.
+    pub(crate) fn has(&self, namespace: &str) -> bool {
+        self.quotas.contains_key(namespace)
+    }
+
+    /// Namespaces and names of all quotas.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.quotas.iter().flat_map(|(namespace, quotas)| quotas.keys().map(|name| (&**namespace, &**name)))
+    }
+
+    /// Replaces what is held on a node. Pods that are only nominated hold nothing yet.
+    pub(crate) fn hold(&mut self, node: &Arc<str>, cards: &[Card], holders: &[Holder]) {
+        self.release(node);
+        let mut on_node = Vec::new();
+        for holder in holders.iter().filter(|holder| !holder.is_nominated) {
+            for taken in &holder.on {
+                let Some(card) = cards.get(taken.card) else { continue };
+                on_node.push(Counted {
+                    uid: Arc::clone(&holder.uid),
+                    namespace: Arc::clone(&holder.namespace),
+                    model: Arc::clone(&card.model),
+                    totals: counted(&taken.share, card.memory, taken.slots),
+                });
+            }
+        }
+        for Counted { namespace, model, totals, .. } in &on_node {
+            let models = self.held.entry(Arc::clone(namespace)).or_default();
+            let held = models.entry(Arc::clone(model)).or_default();
+            *held = held.each(*totals, u64::saturating_add);
+        }
+        self.on_nodes.insert(Arc::clone(node), on_node);
+    }
+
+    /// Forgets what is held on a node.
+    pub(crate) fn release(&mut self, node: &str) {
+        for Counted { namespace, model, totals, .. } in self.on_nodes.remove(node).into_iter().flatten() {
+            let Some(models) = self.held.get_mut(&namespace) else { continue };
+            if let Some(held) = models.get_mut(&model) {
+                *held = held.each(totals, u64::saturating_sub);
+                if *held == Totals::default() {
+                    models.remove(&model);
+                }
+            }
+            if models.is_empty() {
+                self.held.remove(&namespace);
+            }
+        }
+    }
+
+    /// Every quota, with its use.
+    pub(crate) fn all(&self) -> Vec<QuotaUse> {
+        let quotas = self.quotas.iter().flat_map(|(namespace, quotas)| {
+            quotas.iter().map(move |(name, quota)| QuotaUse {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                models: quota.models.clone(),
+                limits: quota.limits.clone(),
+                used: self.used(namespace, quota, &[]),
+            })
+        });
+        quotas.collect()
+    }
+
+    /// What counts for a quota, without the pod's own part.
+    fn used(&self, namespace: &str, quota: &Quota, own: &[&Counted]) -> Totals {
+        let models = self.held.get(namespace).into_iter().flatten();
+        let held = models.filter(|(model, _)| quota.counts(model)).map(|(_, totals)| totals);
+        let held = held.fold(Totals::default(), |sum, totals| sum.each(*totals, u64::saturating_add));
+        let own = own.iter().filter(|counted| quota.counts(&counted.model));
+        own.fold(held, |sum, counted| sum.each(counted.totals, u64::saturating_sub))
+    }
+
+    /// Models of which the pod may have no GPUs, as its namespace would hold too much of them. What the pod has reserved on
+    /// `own_node` already doesn't count against itself. A pod counts as if all its GPUs were of the one model.
+    pub(crate) fn exceeded(&self, demand: &Demand, hardware: &[Hardware], own_node: Option<&str>) -> Vec<Exceeded> {
+        let Some(quotas) = self.quotas.get(&demand.namespace) else { return Vec::new() };
+        let on_node = own_node.and_then(|node| self.on_nodes.get(node)).into_iter().flatten();
+        let own: Vec<&Counted> = on_node.filter(|counted| counted.uid == demand.uid).collect();
+        let used = quotas.iter().map(|(name, quota)| (name, quota, self.used(&demand.namespace, quota, &own)));
+        let used: Vec<_> = used.collect();
+        let mut exceeded: Vec<Exceeded> = Vec::new();
+        for kind in hardware {
+            let is_known = exceeded.iter().any(|known| known.model == kind.model);
+            let preferences = &demand.preferences;
+            if is_known || !is_allowed(&kind.model, &preferences.models, &preferences.avoid_models) {
+                continue;
+            }
+            let wanted = wanted(demand, kind);
+            let by = used.iter().filter(|(_, quota, _)| quota.counts(&kind.model));
+            let reason = by.filter_map(|(name, quota, used)| quota.problem(name, &wanted, used)).next();
+            exceeded.extend(reason.map(|reason| Exceeded { model: Arc::clone(&kind.model), reason: reason.into() }));
+        }
+        exceeded
+    }
+}
+
+// === impl Quota ===
+
+impl Quota {
+    fn counts(&self, model: &str) -> bool {
+        is_allowed(model, &self.models, &[])
+    }
+
+    /// Why a pod that wants so much is too much for it, in the words of `resourcequota/controller.go`.
+    fn problem(&self, name: &str, wanted: &Totals, used: &Totals) -> Option<String> {
+        let limits = match &self.limits {
+            Ok(limits) => limits,
+            Err(problem) => return Some(format!("GpuQuota {name} can't be read: {problem}")),
+        };
+        let is_beyond = |amount: &Amount| {
+            let hard = limits.of(*amount)?;
+            let (wanted, used) = (amount.of(wanted), amount.of(used));
+            (wanted > 0 && used.saturating_add(wanted) > hard).then_some((*amount, wanted, used, hard))
+        };
+        let beyond: Vec<_> = Amount::ALL.iter().filter_map(is_beyond).collect();
+        if beyond.is_empty() {
+            return None;
+        }
+        let mut text = format!("exceeded GpuQuota {name}");
+        let columns: [(&str, fn(&(Amount, u64, u64, u64)) -> u64); 3] =
+            [("requested", |of| of.1), ("used", |of| of.2), ("limited", |of| of.3)];
+        for (title, column) in columns {
+            let amounts: Vec<String> =
+                beyond.iter().map(|of| format!("{}={}", of.0.key(), of.0.text(column(of)))).collect();
+            // Writing to a String doesn't fail.
+            let _ = write!(text, ", {title}: {}", amounts.join(","));
+        }
+        Some(text)
+    }
+}
+
+/// What a pod would hold if all its GPUs were of this kind, at its peak.
+fn wanted(demand: &Demand, kind: &Hardware) -> Totals {
+    let is_whole = kind.undivided || demand.preferences.wants_instances();
+    peak(demand.containers.iter().filter_map(|container| {
+        let request = container.request?;
+        let share = request.share_on(kind.memory);
+        let share = Share { exclusive: share.exclusive || is_whole, ..share };
+        let all =
+            counted(&share, kind.memory, 1).each(Totals::default(), |one, _| one.saturating_mul(request.cards.into()));
+        Some((container.kind, all))
+    }))
+}
