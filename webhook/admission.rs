@@ -68,8 +68,8 @@ pub enum ConflictingVariables {
     Refuse,
 }
 
-/// Namespaces whose pods may use `compute: burst`, `priority: high` and `oversubscribe: true`: each takes from the other pods of
-/// a GPU.
+/// Namespaces whose pods may use `compute: burst`, `compute-limit`, `priority: high` and `oversubscribe: true`: each takes from
+/// the other pods of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FavouredNamespaces {
     /// Every namespace.

@@ -66,7 +66,7 @@ divvy_runtime::keys! {
     rewrite_schedulers: List<SchedulerRewrite> = List(Vec::new()),
     /// What becomes of variables that select GPUs, or load code ahead of libdivvy: override or refuse; with override the limits decide which GPUs a container sees, and its author is warned
     conflicting_variables: ConflictingVariables = ConflictingVariables::default(),
-    /// Namespaces whose pods may use the annotations compute: burst, priority: high and oversubscribe: true; "*" for all
+    /// Namespaces whose pods may use the annotations compute: burst, compute-limit, priority: high and oversubscribe: true; "*" for all
     favoured_namespaces: List<Namespace> = List(Vec::new()),
 
     /// File with the certificate chain in PEM, kept by a program such as cert-manager; unless set, the webhook issues its own certificate

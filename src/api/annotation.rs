@@ -479,6 +479,21 @@ mod tests {
         assert!(refused(key::CARD_UUID, "0").contains("expected GPU UUIDs"));
         assert!(refused(key::OVERSUBSCRIBE, "yes").contains("expected true or false"));
         assert!(refused(key::NUMA, "true").contains("expected strict or prefer"));
+        for limit in ["0", "101", "", "-1", "50%", "5e1"] {
+            assert!(refused(key::COMPUTE_LIMIT, limit).contains("expected 1 to 100"), "{limit}");
+        }
+    }
+
+    #[test]
+    fn limit_of_idle_compute_implies_its_use() {
+        let read = |pairs| Preferences::from_annotations(&annotations(pairs));
+        let limited = read(&[(key::COMPUTE_LIMIT, "60")]).expect("valid");
+        assert_eq!((limited.compute(), limited.compute_limit), (Compute::Burst, Some(Cores::new(60))));
+        assert_eq!(read(&[]).expect("valid").compute(), Compute::Cap);
+        let contradiction = read(&[(key::COMPUTE_LIMIT, "60"), (key::COMPUTE, "cap")]).expect_err("refused");
+        assert!(
+            contradiction.to_string().contains("\"60\" is not allowed: expected divvy.dev/compute: burst beside it")
+        );
     }
 
     proptest! {

@@ -69,7 +69,7 @@ impl System for GpuManager {
             return Err(draft.refuse(CORE_LIMIT, "is not a percentage of a GPU: expected 1 to 100"));
         };
         if draft.context.is_favoured {
-            return draft.set(COMPUTE_LIMIT, &limit.to_string(), &format!("annotation {CORE_LIMIT}"));
+            return draft.set(COMPUTE_LIMIT, limit.to_string(), &format!("annotation {CORE_LIMIT}"));
         }
         draft.warn(format!("annotation {CORE_LIMIT}: not kept: the namespace is not in favouredNamespaces, so its pods use no more compute than they request"));
         Ok(())

@@ -17,14 +17,13 @@ use divvy_api::gpunode::GpuNode;
 use divvy_api::gpuquota::GpuQuotaSpec;
 use divvy_placement::{CardTable, ExpectedRequests, NoPlan, NodeScore, plan};
 
-use crate::demand::{Demand, SchedulingConfig};
+use crate::demand::{Demand, Exceeded, SchedulingConfig};
 use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeRef, Table, View};
 use crate::state::{
-    BOUND_WITHIN, ClusterState, Exceeded, NodeObject, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched,
-    Unusable,
+    BOUND_WITHIN, ClusterState, NodeObject, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched, Unusable,
 };
 use crate::unpoisoned;
 
@@ -88,7 +87,7 @@ pub enum NotReserved {
     /// The pod is bound already.
     #[error("the pod is bound to node {0} already")]
     Bound(String),
-    /// Its Binding has been posted, and whether it is bound isn't known yet.
+    /// Unknown whether it is bound: the Binding has been posted, and not answered yet.
     #[error("the pod may have been bound to node {0}: try again")]
     OnItsWay(String),
     /// The node has allocated GPUs to the pod already.
@@ -413,9 +412,10 @@ impl Index {
     pub fn refusals(&self, query: &Query<'_>, exceeded: &[Exceeded], asked: &[NodeRef]) -> Vec<Refusal> {
         let view = self.view();
         let mut summaries = ReasonSummaries::default();
-        let by_gpus = |asked: &NodeRef, node: &Node| summaries.why_not(query, &view, (asked.place, node));
-        let mut by_gpus: Box<dyn FnMut(&NodeRef, &Node) -> Option<Arc<str>>> =
-            if asked.len() > DETAILED { Box::new(by_gpus) } else { Box::new(|_, node| node.why_not(query)) };
+        let are_many = asked.len() > DETAILED;
+        let mut by_gpus = |asked: &NodeRef, node: &Node| {
+            if are_many { summaries.why_not(query, &view, (asked.place, node)) } else { node.why_not(query) }
+        };
         let refusal = |asked: &NodeRef| {
             let node = view.node(asked.place)?;
             if let Some(reason) = node.why_over_quota(query, exceeded) {
@@ -471,7 +471,7 @@ impl Index {
         })?;
         let (deadline, on) = (now + BOUND_WITHIN, (&*node.cards, &plan));
         let mut reservation = Reservation::new(Source::Made, Arc::clone(demand), name, on, deadline);
-        let avoided = node.exceeded(&exceeded).map(|exceeded| exceeded.pattern());
+        let avoided = node.exceeded(&exceeded).map(Exceeded::pattern);
         reservation.planned.avoid_models = avoided.collect();
         let planned = reservation.planned.clone();
         self.publish(&mut state, |state| state.reserve(&demand.uid, reservation));

@@ -13,7 +13,6 @@ use divvy_api::{ContainerRequest, GpuRequest, MigProfile, ResourceNames};
 use divvy_placement::{Kind, PodRequest, Policy};
 
 use crate::pod::PodView;
-use crate::state::Exceeded;
 
 /// Configuration by which pods are read and compared. That of the nodes must be the same.
 #[derive(Clone, Debug)]
@@ -49,6 +48,15 @@ pub struct Demand {
     pub preferences: Preferences,
     /// CPU request in thousandths of a core.
     pub cpu_milli: u32,
+}
+
+/// A model of which a pod may have no GPUs now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    /// Product name.
+    pub model: Arc<str>,
+    /// Which quota, and by what, in the words of `ResourceQuota`.
+    pub reason: Arc<str>,
 }
 
 /// A pod that no node would serve, because it contradicts itself.
@@ -192,6 +200,15 @@ impl Demand {
         let seed = self.uid.bytes().fold(0, mixed);
         let named = |name| Policy { name, seed };
         Policies { cards: named(by_card), nodes: named(self.preferences.node_policy.unwrap_or(by_node)) }
+    }
+}
+
+// === impl Exceeded ===
+
+impl Exceeded {
+    /// Pattern that names this model and no other, as in `divvy.dev/avoid-card-model`.
+    pub fn pattern(&self) -> String {
+        format!("={}", self.model)
     }
 }
 

@@ -21,14 +21,14 @@ use divvy_api::names::annotation::PLANNED;
 use divvy_api::pod::PodSum;
 use divvy_placement::{Hardware, Links, Taken};
 
-use crate::demand::{Demand, SchedulingConfig};
+use crate::demand::{Demand, Exceeded, SchedulingConfig};
 use crate::pod::PodView;
 use crate::snapshot::{Holder, Node, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
 pub use outcome::{Outcome, Outcomes};
-pub use quotas::{Exceeded, QuotaUse};
+pub use quotas::QuotaUse;
 pub use report::Unusable;
 
 use cpu::CpuRequests;

@@ -20,7 +20,7 @@ mod fits;
 mod foreign;
 mod forgotten;
 mod grant;
-mod outputs;
+pub mod outputs;
 mod propose;
 mod reconcile;
 pub mod refusal;

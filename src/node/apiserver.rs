@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use divvy_api::annotation::{self, Cards};
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Oversubscription, Scales};
-use divvy_api::names::annotation::PLANNED;
+use divvy_api::names::annotation::{CARDS, PLANNED};
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceNames, Tier};
 use divvy_node_core::allocator::{ForeignPod, SharedAllocator, lock};
@@ -452,7 +452,9 @@ impl Publisher {
                 continue;
             }
             let request = format!("{PATCH_PODS} of {}/{}", pod.namespace, pod.name);
-            match within_deadline(self.cluster.annotate(pod, &annotation::encode(&cards))).await {
+            let mut annotations = pod_annotation::of_dialect(view, pod, Timestamp::now());
+            annotations.insert(CARDS.to_owned(), annotation::encode(&cards));
+            match within_deadline(self.cluster.annotate(pod, &annotations)).await {
                 Err(error) if concerns_one_object(&error) => {
                     self.attempts.requests().failed(&request, &error, annotated.attempt.failed(&error));
                 }

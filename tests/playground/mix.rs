@@ -23,7 +23,8 @@ pub fn ordinary(rng: &mut impl Rng, number: u32) -> PodShape {
             PodShape::new(format!("train-{number}")).with(App, "main", &[("gpu", pick(rng, &["1", "1", "2", "4"]))])
         }
         65..73 => spread_over_cards(rng, number),
-        73..93 => composite(rng, number),
+        73..88 => composite(rng, number),
+        88..95 => of_another_system(number),
         _ => PodShape::new(format!("web-{number}")).with(App, "main", &[]),
     };
     with_wishes(rng, shape)
@@ -86,6 +87,49 @@ pub fn wrong(turn: u32, number: u32) -> PodShape {
             let request = r#"{"version":"v1","containers":{"main":{"cards":1,"memory":"2Gi","cores":0}}}"#;
             wrong("request").with(App, "main", &[("gpu", "1"), ("gpumem", "4096")]).annotated(key::REQUEST, request)
         }
+    }
+}
+
+/// A pod of each system whose words are translated in turn, and what is to become of it.
+fn of_another_system(turn: u32) -> PodShape {
+    let pod = |system: &str, limits: &[(&str, &str)]| {
+        let limits: Vec<_> = [("gpu", "1")].into_iter().chain(limits.iter().copied()).collect();
+        PodShape::new(format!("{system}-{turn}")).with(App, "main", &limits)
+    };
+    match turn % 11 {
+        0 => pod("hami", &[("gpumem", "3000"), ("gpucores", "30")]).written(
+            &[
+                ("nvidia.com/gpu", "1"),
+                ("nvidia.com/gpumem", "3000"),
+                ("nvidia.com/gpucores", "30"),
+                ("nvidia.com/priority", "1"),
+            ],
+            &[],
+        ),
+        1 => pod("nano", &[("gpumem", "1024"), ("gpucores", "20")])
+            .written(&[("nano-gpu.io/gpu-core", "20"), ("nano-gpu.io/gpu-memory", "1")], &[]),
+        2 => pod("elastic", &[("gpumem", "256")]).written(&[("elasticgpu.io/gpu-memory", "256")], &[]),
+        3 => pod("gpushare", &[("gpumem", "3072")]).written(&[("aliyun.com/gpu-mem", "3")], &[]),
+        4 => pod("by-model", &[])
+            .written(&[("nvidia.com/gpu", "1")], &[("nvidia.com/gpu.model", "NVIDIA H100 80GB HBM3")]),
+        5 => pod("gpu-manager", &[("gpumem", "4096"), ("gpucores", "50")])
+            .written(&[("tencent.com/vcuda-core", "50"), ("tencent.com/vcuda-memory", "16")], &[]),
+        6 => pod("volcano", &[("gpumem", "2000")])
+            .written(&[("volcano.sh/vgpu-number", "1"), ("volcano.sh/vgpu-memory", "2000")], &[]),
+        7 => pod("kai", &[("gpumem-percentage", "25")]).written(&[], &[("gpu-fraction", "0.25")]),
+        8 => pod("koordinator", &[("gpumem-percentage", "30"), ("gpucores", "30")]).written(
+            &[
+                ("koordinator.sh/gpu.shared", "1"),
+                ("koordinator.sh/gpu-core", "30"),
+                ("koordinator.sh/gpu-memory-ratio", "30"),
+            ],
+            &[],
+        ),
+        9 => pod("vgpu-manager", &[("gpumem", "1024"), ("gpucores", "20")]).written(
+            &[("nvidia.com/vgpu-number", "1"), ("nvidia.com/vgpu-cores", "20"), ("nvidia.com/vgpu-memory", "1024")],
+            &[],
+        ),
+        _ => pod("time-slicing", &[("gpumem-percentage", "25")]).written(&[("nvidia.com/gpu.shared", "1")], &[]),
     }
 }
 

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use divvy_api::ResourceNames;
+use divvy_dialects::{Dialect, match_conditions};
 use hyper::StatusCode;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -77,6 +79,7 @@ impl Webhook {
         let server = Arc::clone(&control_plane.server);
         WEBHOOK_SERVICE.install(&server)?;
         WEBHOOK_CONFIGURATIONS.install(&server)?;
+        recognise_dialects(&server)?;
         let endpoints = Endpoints::default();
         let ready = endpoints.clone();
         let service = Service::start(move || ready.now()).await?;
@@ -211,6 +214,30 @@ impl Kill {
 fn holder(view: &View<'_>) -> Option<String> {
     let lease = view.kept("Lease", SYSTEM, NAME)?;
     lease["spec"]["holderIdentity"].as_str().map(str::to_owned)
+}
+
+/// Systems whose pods the demo has.
+fn dialects() -> Value {
+    json!([
+        "hami", { "name": "nano-gpu", "memoryUnit": "1Gi" }, "elastic-gpu", "gpushare", "gpu-model", "gpu-manager", "volcano",
+        "kai", "koordinator", "vgpu-manager", { "name": "time-slicing", "replicas": 4 },
+    ])
+}
+
+/// Shows the webhook pods of other systems too, as the chart does.
+fn recognise_dialects(server: &ApiServer) -> anyhow::Result<()> {
+    let dialects: Vec<Dialect> = serde_json::from_value(dialects())?;
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        server.edit(kind, "", NAME, |configuration| {
+            for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+                let conditions = webhook["name"]
+                    .as_str()
+                    .and_then(|name| match_conditions(name, &ResourceNames::default(), &dialects));
+                webhook["matchConditions"] = json!(conditions);
+            }
+        })?;
+    }
+    Ok(())
 }
 
 /// The authority of both configurations, once it stands there.

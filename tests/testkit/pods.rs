@@ -27,8 +27,19 @@ pub struct PodShape {
     pub annotations: BTreeMap<String, String>,
     /// Name and value of a kernel parameter that it sets.
     pub sysctl: Option<(String, String)>,
+    /// How its user wrote it, if that was for another system: limits by container, and annotations beside its own.
+    pub foreign: Option<Foreign>,
     /// What is to become of it.
     pub fate: Fate,
+}
+
+/// A pod in the words of another system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Foreign {
+    /// Limits of its containers, in order.
+    pub limits: Vec<BTreeMap<String, String>>,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What a pod was written for. All but the first are never brought into the form that the webhook would give them.
@@ -52,7 +63,7 @@ impl PodShape {
     /// A pod without containers.
     pub fn new(name: impl Into<String>) -> Self {
         let (containers, annotations) = (Vec::new(), BTreeMap::new());
-        Self { name: name.into(), containers, annotations, sysctl: None, fate: Fate::Runs }
+        Self { name: name.into(), containers, annotations, sysctl: None, foreign: None, fate: Fate::Runs }
     }
 
     /// Adds a container; init containers come before app containers.
@@ -68,6 +79,16 @@ impl PodShape {
     #[must_use]
     pub fn annotated(mut self, key: &str, value: impl Into<String>) -> Self {
         self.annotations.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// Writes the pod as a user of another system does: the only container's limits, and annotations.
+    #[must_use]
+    pub fn written(mut self, limits: &[(&str, &str)], annotations: &[(&str, &str)]) -> Self {
+        let owned = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        self.foreign = Some(Foreign { limits: vec![owned(limits)], annotations: owned(annotations) });
         self
     }
 
@@ -109,7 +130,12 @@ impl PodShape {
 
     /// The object as a user would create it.
     pub fn unbound(&self) -> v1::Pod {
-        let mut object = self.object();
+        let mut written = self.clone();
+        if let Some(Foreign { limits, annotations }) = written.foreign.take() {
+            written.annotations.extend(annotations);
+            written.containers.iter_mut().zip(limits).for_each(|(container, limits)| container.limits = limits);
+        }
+        let mut object = written.object();
         if let Some(spec) = &mut object.spec {
             spec.node_name = None;
         }

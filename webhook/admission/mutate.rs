@@ -52,8 +52,8 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
     Ok(Answer { patch, warnings, ..Answer::default() })
 }
 
-/// Why the pod can't start before others of its namespace end. The extender keeps to quotas at every binding; whoever names a
-/// node goes past it.
+/// Why the pod can't start before others of its namespace end. The extender keeps to quotas at every binding; a pod that
+/// names its node goes past it.
 fn over_quota(pod: &Pod, fit: &Feasibility) -> Option<Refusal> {
     let reason = Arc::clone(&fit.exceeded.first()?.reason);
     if fit.is_over_quota {

@@ -137,7 +137,7 @@ pub(super) fn preferences(pod: &Pod, namespace: &str, settings: &Settings) -> Re
     let preferences = read.map_err(|error| vec![error.into()])?;
     let favours = [
         (COMPUTE, "burst", preferences.compute == Some(Compute::Burst)),
-        (COMPUTE_LIMIT, "any value", preferences.compute_limit.is_some()),
+        (COMPUTE_LIMIT, "burst", preferences.compute_limit.is_some()),
         (PRIORITY, "high", preferences.priority == Some(Priority::High)),
         (OVERSUBSCRIBE, "true", preferences.oversubscribe),
     ];

@@ -11,13 +11,12 @@ use divvy_api::annotation::Preferences;
 use divvy_placement::{NodeScore, is_allowed};
 
 use crate::cluster::Index;
-use crate::demand::Demand;
+use crate::demand::{Demand, Exceeded};
 use crate::fit::Query;
 use crate::fit::{SearchCache, Until};
 use crate::snapshot::Node;
 use crate::snapshot::NodeRef;
 use crate::snapshot::View;
-use crate::state::Exceeded;
 
 /// Whether and where a pod fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

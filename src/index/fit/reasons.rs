@@ -7,11 +7,10 @@ use std::sync::Arc;
 use divvy_api::ContainerRequest;
 use divvy_placement::{Card, Lacking, NoPlan, Plan, Reason, plan, summary};
 
-use crate::demand::Demand;
+use crate::demand::{Demand, Exceeded};
 use crate::fit::Query;
 use crate::snapshot::View;
 use crate::snapshot::{Holder, Node};
-use crate::state::Exceeded;
 
 /// Texts of the reasons in one answer.
 #[derive(Debug, Default)]

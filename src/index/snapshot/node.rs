@@ -8,9 +8,8 @@ use divvy_api::{MigProfile, Tier};
 use divvy_placement::{Card, FreeCapacity, Held, Links, Taken};
 use foldhash::fast::FixedState;
 
-use crate::demand::Demand;
+use crate::demand::{Demand, Exceeded};
 use crate::snapshot::Unschedulable;
-use crate::state::Exceeded;
 
 /// Cards of one node, with the shares of its ledger and the reservations on top.
 #[derive(Clone, Debug)]

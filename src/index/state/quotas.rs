@@ -1,7 +1,6 @@
 //! `GpuQuota`s, and what the pods of each namespace hold of each model.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use divvy_api::gpuquota::{Amount, GpuQuotaSpec, Limits, counted};
@@ -9,14 +8,14 @@ use divvy_api::pod::peak;
 use divvy_api::{Share, Totals};
 use divvy_placement::{Card, Hardware, is_allowed};
 
-use crate::demand::Demand;
+use crate::demand::{Demand, Exceeded};
 use crate::snapshot::Holder;
 
 /// The quotas, and the counts that they are compared with.
 #[derive(Debug, Default)]
 pub(crate) struct Quotas {
     /// By namespace and name.
-    quotas: BTreeMap<String, BTreeMap<String, Quota>>,
+    by_namespace: BTreeMap<String, BTreeMap<String, Quota>>,
     /// What is held on each node, also on one whose report can't be read any more.
     on_nodes: HashMap<Arc<str>, Vec<Counted>>,
     /// Sums by namespace and model.
@@ -41,15 +40,6 @@ struct Counted {
     totals: Totals,
 }
 
-/// A model of which a pod may have no GPUs now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exceeded {
-    /// Product name.
-    pub model: Arc<str>,
-    /// Which quota, and by what, in the words of `ResourceQuota`.
-    pub reason: Arc<str>,
-}
-
 /// A quota and its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaUse {
@@ -65,15 +55,6 @@ pub struct QuotaUse {
     pub used: Totals,
 }
 
-// === impl Exceeded ===
-
-impl Exceeded {
-    /// Pattern that names this model and no other, as in `divvy.dev/avoid-card-model`.
-    pub fn pattern(&self) -> String {
-        format!("={}", self.model)
-    }
-}
-
 // === impl Quotas ===
 
 impl Quotas {
@@ -85,25 +66,25 @@ impl Quotas {
             }
             Err(problem) => Quota { models: Vec::new(), limits: Err(problem.into()) },
         };
-        self.quotas.entry(namespace.to_owned()).or_default().insert(name.to_owned(), quota);
+        self.by_namespace.entry(namespace.to_owned()).or_default().insert(name.to_owned(), quota);
     }
 
     pub(crate) fn delete(&mut self, namespace: &str, name: &str) {
-        let Some(quotas) = self.quotas.get_mut(namespace) else { return };
+        let Some(quotas) = self.by_namespace.get_mut(namespace) else { return };
         quotas.remove(name);
         if quotas.is_empty() {
-            self.quotas.remove(namespace);
+            self.by_namespace.remove(namespace);
         }
     }
 
     /// Whether the namespace has a quota.
     pub(crate) fn has(&self, namespace: &str) -> bool {
-        self.quotas.contains_key(namespace)
+        self.by_namespace.contains_key(namespace)
     }
 
     /// Namespaces and names of all quotas.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.quotas.iter().flat_map(|(namespace, quotas)| quotas.keys().map(|name| (&**namespace, &**name)))
+        self.by_namespace.iter().flat_map(|(namespace, quotas)| quotas.keys().map(|name| (&**namespace, &**name)))
     }
 
     /// Replaces what is held on a node. Pods that are only nominated hold nothing yet.
@@ -147,7 +128,7 @@ impl Quotas {
 
     /// Every quota, with its use.
     pub(crate) fn all(&self) -> Vec<QuotaUse> {
-        let quotas = self.quotas.iter().flat_map(|(namespace, quotas)| {
+        let quotas = self.by_namespace.iter().flat_map(|(namespace, quotas)| {
             quotas.iter().map(move |(name, quota)| QuotaUse {
                 namespace: namespace.clone(),
                 name: name.clone(),
@@ -168,12 +149,12 @@ impl Quotas {
         own.fold(held, |sum, counted| sum.each(counted.totals, u64::saturating_sub))
     }
 
-    /// Models of which the pod may have no GPUs, as its namespace would hold too much of them. What the pod has reserved on
-    /// `own_node` already doesn't count against itself. A pod counts as if all its GPUs were of the one model.
-    pub(crate) fn exceeded(&self, demand: &Demand, hardware: &[Hardware], own_node: Option<&str>) -> Vec<Exceeded> {
-        let Some(quotas) = self.quotas.get(&demand.namespace) else { return Vec::new() };
-        let on_node = own_node.and_then(|node| self.on_nodes.get(node)).into_iter().flatten();
-        let own: Vec<&Counted> = on_node.filter(|counted| counted.uid == demand.uid).collect();
+    /// Models of which the pod may have no GPUs, as its namespace would hold too much of them. What the pod has `reserved` on a
+    /// node already doesn't count against itself. A pod counts as if all its GPUs were of the one model.
+    pub(crate) fn exceeded(&self, demand: &Demand, hardware: &[Hardware], reserved: Option<&str>) -> Vec<Exceeded> {
+        let Some(quotas) = self.by_namespace.get(&demand.namespace) else { return Vec::new() };
+        let counted = reserved.and_then(|node| self.on_nodes.get(node)).into_iter().flatten();
+        let own: Vec<&Counted> = counted.filter(|counted| counted.uid == demand.uid).collect();
         let used = quotas.iter().map(|(name, quota)| (name, quota, self.used(&demand.namespace, quota, &own)));
         let used: Vec<_> = used.collect();
         let mut exceeded: Vec<Exceeded> = Vec::new();
@@ -184,8 +165,8 @@ impl Quotas {
                 continue;
             }
             let wanted = wanted(demand, kind);
-            let by = used.iter().filter(|(_, quota, _)| quota.counts(&kind.model));
-            let reason = by.filter_map(|(name, quota, used)| quota.problem(name, &wanted, used)).next();
+            let mut by = used.iter().filter(|(_, quota, _)| quota.counts(&kind.model));
+            let reason = by.find_map(|(name, quota, used)| quota.problem(name, &wanted, used));
             exceeded.extend(reason.map(|reason| Exceeded { model: Arc::clone(&kind.model), reason: reason.into() }));
         }
         exceeded
@@ -205,25 +186,23 @@ impl Quota {
             Ok(limits) => limits,
             Err(problem) => return Some(format!("GpuQuota {name} can't be read: {problem}")),
         };
-        let is_beyond = |amount: &Amount| {
-            let hard = limits.of(*amount)?;
+        let is_beyond = |amount: &&Amount| {
             let (wanted, used) = (amount.of(wanted), amount.of(used));
-            (wanted > 0 && used.saturating_add(wanted) > hard).then_some((*amount, wanted, used, hard))
+            wanted > 0 && limits.of(**amount).is_some_and(|hard| used.saturating_add(wanted) > hard)
         };
-        let beyond: Vec<_> = Amount::ALL.iter().filter_map(is_beyond).collect();
-        if beyond.is_empty() {
-            return None;
-        }
-        let mut text = format!("exceeded GpuQuota {name}");
-        let columns: [(&str, fn(&(Amount, u64, u64, u64)) -> u64); 3] =
-            [("requested", |of| of.1), ("used", |of| of.2), ("limited", |of| of.3)];
-        for (title, column) in columns {
-            let amounts: Vec<String> =
-                beyond.iter().map(|of| format!("{}={}", of.0.key(), of.0.text(column(of)))).collect();
-            // Writing to a String doesn't fail.
-            let _ = write!(text, ", {title}: {}", amounts.join(","));
-        }
-        Some(text)
+        let beyond: Vec<&Amount> = Amount::ALL.iter().filter(is_beyond).collect();
+        let each = |value: &dyn Fn(Amount) -> u64| {
+            let texts = beyond.iter().map(|amount| format!("{}={}", amount.key(), amount.text(value(**amount))));
+            texts.collect::<Vec<_>>().join(",")
+        };
+        (!beyond.is_empty()).then(|| {
+            format!(
+                "exceeded GpuQuota {name}, requested: {}, used: {}, limited: {}",
+                each(&|amount| amount.of(wanted)),
+                each(&|amount| amount.of(used)),
+                each(&|amount| limits.of(amount).unwrap_or_default())
+            )
+        })
     }
 }
 

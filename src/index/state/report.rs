@@ -229,7 +229,7 @@ fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
 }
 
 /// Pods of a ledger. Shares of cards that the node no longer has are left out.
-fn pods(shares: &[ShareStatus], cards: &[Card], shared: &mut SharedValues) -> Result<Vec<Reported>, Unusable> {
+fn pods(shares: &[ShareStatus], cards: &[Card], values: &mut SharedValues) -> Result<Vec<Reported>, Unusable> {
     let mut pods = Vec::new();
     // The shares of a pod stand together; those of an old daemon that mixed them up are two holders.
     for of_pod in shares.chunk_by(|one, next| one.pod_uid == next.pod_uid) {
@@ -239,7 +239,7 @@ fn pods(shares: &[ShareStatus], cards: &[Card], shared: &mut SharedValues) -> Re
         }
         let held = (0..cards.len()).filter_map(|card| taken(card, &cards[card].id, of_pod));
         let containers = of_pod.chunk_by(|one, next| one.container == next.container).count();
-        let namespace = shared.namespace(&of_pod[0].namespace);
+        let namespace = values.namespace(&of_pod[0].namespace);
         pods.push(Reported { uid: uid.as_str().into(), namespace, on: held.collect(), containers });
     }
     Ok(pods)

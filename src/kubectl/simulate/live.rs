@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use super::show::spread;
 use crate::cluster::{Cluster, Refusal};
-use crate::explain::fetch::{NOT_ENDED, gpu_nodes, take_machines};
+use crate::explain::fetch::{NOT_ENDED, gpu_nodes, take_machines, take_quotas};
 use crate::text::table;
 
 use free::Free;
@@ -108,6 +108,8 @@ impl Snapshot {
                 Err(problem) => index.apply_unreadable(&name, &problem),
             }
         }
+        // Who may not list quotas sees what GPUs allow, as before there were any.
+        drop(take_quotas(cluster, &index, None).await);
         let machines = take_machines(cluster, &index).await?.iter().map(LiveNode::of).collect();
         let alive = ListParams::default().fields(NOT_ENDED);
         let mut pods = cluster.list_at::<LivePod>("/api/v1/pods", alive).await?;

@@ -1,4 +1,6 @@
-//! Variables of other systems, for programs that were written for them: copies, which limit nothing.
+//! Variables and annotations of other systems, for programs that were written for them: copies, which limit nothing.
+
+use std::collections::BTreeMap;
 
 use divvy_api::annotation::{DialectAnnotation, DialectOutput};
 use divvy_api::quantity::parse_count;
@@ -6,12 +8,13 @@ use divvy_api::{Memory, Share, Tier};
 
 /// Share of one of a container's cards.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given {
+pub struct Given {
     /// Position of the card on its node.
-    pub(super) index: usize,
+    pub index: usize,
     /// All memory of the card.
-    pub(super) memory: Memory,
-    pub(super) share: Share,
+    pub memory: Memory,
+    /// Part of it.
+    pub share: Share,
 }
 
 /// Resource of gpushare whose number of units its programs look for.
@@ -45,14 +48,41 @@ fn limits(given: &[Given]) -> Vec<(String, String)> {
 /// `CONTAINER / DEV` of the memory that they see. Under a limit they see their share alone, and DEV is that too, as the true
 /// value would give them a share of their share.
 fn gpushare(record: &DialectAnnotation, container: &str, given: &[Given], tier: Tier) -> Option<Vec<(String, String)>> {
-    let units = |limits: &std::collections::BTreeMap<String, String>| parse_count(limits.get(GPU_MEM)?).ok();
-    let own = units(record.containers.get(container)?).filter(|units| *units > 0)?;
-    let pod: u64 = record.containers.values().filter_map(units).fold(0, u64::saturating_add);
+    let own = units(record.containers.get(container)?)?;
     let first = given.first()?;
-    let unit = (first.share.memory.as_mib() / own).max(1);
-    let all = if tier == Tier::Accounting { first.memory.as_mib() / unit } else { own };
-    let texts = [("IDX", first.index as u64), ("POD", pod), ("CONTAINER", own), ("DEV", all)];
+    let all = if tier == Tier::Accounting { units_of_card(first, own) } else { own };
+    let texts = [("IDX", first.index as u64), ("POD", units_of_pod(record)), ("CONTAINER", own), ("DEV", all)];
     Some(texts.map(|(name, number)| (format!("ALIYUN_COM_GPU_MEM_{name}"), number.to_string())).into())
+}
+
+/// Annotations of a pod as gpushare's extender and device plugin leave them, with true amounts: its command line and others add
+/// them up. Empty unless the pod's record asks for them. `given`: the first share of each container that has any, in order.
+pub fn annotations(record: &DialectAnnotation, given: &[(&str, Given)], assumed_ns: i128) -> BTreeMap<String, String> {
+    let of_container = |(container, given): &(&str, Given)| Some((units(record.containers.get(*container)?)?, *given));
+    let first = given.iter().find_map(of_container).filter(|_| record.outputs.contains(&DialectOutput::Gpushare));
+    let Some((own, first)) = first else { return BTreeMap::new() };
+    let texts = [
+        ("IDX", first.index.to_string()),
+        ("POD", units_of_pod(record).to_string()),
+        ("DEV", units_of_card(&first, own).to_string()),
+        ("ASSIGNED", "true".to_owned()),
+        ("ASSUME_TIME", assumed_ns.to_string()),
+    ];
+    texts.map(|(name, text)| (format!("ALIYUN_COM_GPU_MEM_{name}"), text)).into()
+}
+
+/// Units that a container was written with; none if that is no positive number.
+fn units(limits: &BTreeMap<String, String>) -> Option<u64> {
+    parse_count(limits.get(GPU_MEM)?).ok().filter(|units| *units > 0)
+}
+
+fn units_of_pod(record: &DialectAnnotation) -> u64 {
+    record.containers.values().filter_map(units).fold(0, u64::saturating_add)
+}
+
+/// Units of a card of which a container has so many.
+fn units_of_card(given: &Given, own: u64) -> u64 {
+    given.memory.as_mib() / (given.share.memory.as_mib() / own).max(1)
 }
 
 #[cfg(test)]
@@ -93,6 +123,22 @@ mod tests {
         assert_eq!(told(Tier::Shim), format!("{names} ALIYUN_COM_GPU_MEM_DEV=3"));
         assert_eq!(told(Tier::Accounting), format!("{names} ALIYUN_COM_GPU_MEM_DEV=15"));
         assert_eq!(text(&record, "other", &[given(0, 1)], Tier::Shim), "", "a container that isn't in the record");
+    }
+
+    #[test]
+    fn gpushare_annotations_have_true_amounts() {
+        let record = record(vec![DialectOutput::Gpushare]);
+        let given = [("sidecar", given(0, 1)), ("a", given(1, 3 * 1024))];
+        let text = |record: &DialectAnnotation| {
+            let all = annotations(record, &given, 1_700_000_000_000_000_000);
+            all.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            text(&record),
+            "ALIYUN_COM_GPU_MEM_ASSIGNED=true ALIYUN_COM_GPU_MEM_ASSUME_TIME=1700000000000000000 \
+             ALIYUN_COM_GPU_MEM_DEV=15 ALIYUN_COM_GPU_MEM_IDX=1 ALIYUN_COM_GPU_MEM_POD=5"
+        );
+        assert_eq!(text(&DialectAnnotation { outputs: Vec::new(), ..record }), "", "nobody asks");
     }
 
     #[test]

@@ -178,7 +178,6 @@ impl Terms {
     }
 
     /// Whether these are the terms of a holding of which nothing is known.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
     fn are_weakest(&self) -> bool {
         *self == Self::default()
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
-use divvy_api::names::annotation::CARDS;
 use divvy_runtime::api_server::{Delays, Requests, watch_object, within_deadline};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -71,6 +70,7 @@ pub(super) struct Attempts {
 }
 
 /// Attempts to write one object: after a failure the next one is delayed.
+#[derive(Default)]
 pub(super) struct Attempt {
     delays: Delays,
     not_before: Option<Instant>,
@@ -192,9 +192,9 @@ impl Cluster {
     }
 
     /// A pod that is gone, or has given its name to another, needs no annotation.
-    pub(super) async fn annotate(&self, pod: &PodRef, text: &str) -> kube::Result<()> {
+    pub(super) async fn annotate(&self, pod: &PodRef, annotations: &BTreeMap<String, String>) -> kube::Result<()> {
         let pods: Api<PodView> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let patch = json!({ "metadata": { "uid": pod.uid, "annotations": { CARDS: text } } });
+        let patch = json!({ "metadata": { "uid": pod.uid, "annotations": annotations } });
         match pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.is_not_found() || is_another(&status) => Ok(()),
             written => written.map(drop),
@@ -287,12 +287,6 @@ impl Attempts {
 }
 
 // === impl Attempt ===
-
-impl Default for Attempt {
-    fn default() -> Self {
-        Self { delays: Delays::default(), not_before: None }
-    }
-}
 
 impl Attempt {
     /// Whether no earlier one failed a moment ago.

@@ -1,11 +1,15 @@
 //! The `divvy.dev/cards` annotation: the GPUs allocated to each container of a pod.
 
+use std::collections::BTreeMap;
+
 use divvy_api::Tier;
-use divvy_api::annotation::{self, CardShare, Cards};
-use divvy_api::names::annotation::CARDS;
+use divvy_api::annotation::{self, CardShare, Cards, DialectAnnotation};
+use divvy_api::names::annotation::{CARDS, DIALECT};
+use k8s_openapi::jiff::Timestamp;
 
 use super::View;
-use divvy_node_core::ledger::Holding;
+use divvy_node_core::allocator::outputs::{Given, annotations as annotations_of};
+use divvy_node_core::ledger::{Holding, PodEntry};
 use divvy_node_core::pod::PodRef;
 
 /// A pod and the value of its annotation. The value depends on the pod's own allocations and on the tier that the node serves,
@@ -22,6 +26,23 @@ pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&P
         let ledger_revision = view.allocations.changed_at(&entry.pod.uid).unwrap_or(view.revision);
         (&entry.pod, Cards { ledger_revision, tier, containers })
     })
+}
+
+/// What the pod gets beside it: annotations of the system that it was written for, if its programs are told in that system's
+/// words.
+pub(super) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<String, String> {
+    let listed = view.listed.iter().find(|listed| listed.uid == pod.uid);
+    let record =
+        listed.and_then(|listed| annotation::decode::<DialectAnnotation>(listed.annotations.get(DIALECT)?).ok());
+    let Some(record) = record else { return BTreeMap::new() };
+    let given = |holding: &Holding| {
+        let part = holding.parts.first()?;
+        let index = view.inventory.cards.iter().position(|card| card.id == part.card)?;
+        Some(Given { index, memory: view.inventory.cards[index].memory, share: part.share })
+    };
+    let holdings = view.allocations.pod(&pod.uid).into_iter().flat_map(PodEntry::holdings);
+    let given: Vec<_> = holdings.filter_map(|(name, holding)| Some((name, given(holding)?))).collect();
+    annotations_of(&record, &given, now.as_nanosecond())
 }
 
 /// Whether the pod was listed with this annotation: by an earlier daemon, whose ledger may have had another revision.

@@ -51,6 +51,7 @@ impl Replica {
             "extender": "on",
             // Pods of the demo use every annotation.
             "favouredNamespaces": ["*"],
+            "dialects": super::dialects(),
         });
         let program =
             Program { path: binaries.webhook.clone(), name, prefix: Vec::new(), environment: Vec::new(), pages };

@@ -193,6 +193,24 @@ fn taking_from_others_needs_a_favoured_namespace() {
 }
 
 #[test]
+fn compute_limit_is_favoured_and_not_below_the_guarantee() {
+    let with = |limit: &str, settings: &Settings| {
+        let limits = json!({ "nvidia.com/gpumem": "8Gi", "nvidia.com/gpucores": "30" });
+        let mut pod = pod(json!([container("main", limits)]));
+        pod["metadata"]["annotations"] = json!({ "divvy.dev/compute-limit": limit });
+        mutate_with(settings, &pod)
+    };
+    let favoured = Settings { favoured_namespaces: FavouredNamespaces::All, ..Settings::default() };
+    assert!(with("30", &favoured).allowed && with("100", &favoured).allowed);
+    let refused = with("60", &Settings::default());
+    assert!(refused.refusal().contains("annotation divvy.dev/compute-limit: pods of namespace \"ml\" may not use"));
+    assert_eq!(
+        with("29", &favoured).refusal(),
+        "422 Invalid: annotation divvy.dev/compute-limit: 29 is less than the 30 cores of container \"main\": set 30 to 100"
+    );
+}
+
+#[test]
 fn oversubscription_needs_an_amount_of_memory() {
     let asking = |limits: Value| {
         let mut pod = pod(json!([container("main", limits)]));

@@ -83,7 +83,7 @@ fn models_whose_quota_is_used_up_are_left_out() {
 }
 
 #[test]
-fn whole_gpus_count_in_full_and_a_limit_of_memory_is_one_of_all_forms() {
+fn whole_gpus_count_in_full_in_every_amount() {
     let extender = limited(&json!({"gpumem": "100Gi", "gpumem-percentage": 250}));
     extender.index.apply_pod(&pod("whole", 2, 8, 100), Instant::now());
     bind(&extender, "whole", "n0").expect("80 of 100 GiB");

@@ -47,6 +47,9 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
 
     let pod = cluster.api.get(&format!("{PODS}/share")).await?;
     println!("  {DIALECT}: {}", pod["metadata"]["annotations"][DIALECT]);
+    let told = &pod["metadata"]["annotations"];
+    let assigned = ["POD", "ASSIGNED"].map(|name| told[format!("ALIYUN_COM_GPU_MEM_{name}")].as_str());
+    ensure!(assigned == [Some("5"), Some("true")], "annotations of gpushare: {assigned:?}");
     let cards: Cards = annotation::decode(pod["metadata"]["annotations"][CARDS].as_str().context("no cards")?)?;
     let of_pod: BTreeSet<_> = cards.containers.values().flatten().map(|card| card.uuid.clone()).collect();
     ensure!(cards.containers.len() == 2 && of_pod.len() == 1, "not on one GPU: {cards:?}");

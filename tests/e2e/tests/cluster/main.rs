@@ -22,6 +22,7 @@ mod oversubscription;
 mod plugin;
 mod powers;
 mod preemption;
+mod quotas;
 mod rejections;
 mod simulated;
 mod soft_taints;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         scenario("pods of other systems run as they are", |c| Box::pin(dialects::run_as_they_are(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         anyhow("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
+        scenario("a quota by model is kept to by every leader", |c| Box::pin(quotas::kept_to_by_every_leader(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         Scenario {

@@ -22,10 +22,16 @@ pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
     let label = cluster.files.write("label.json", label.to_string())?.display().to_string();
     let cards = "divvy.dev/cards={}";
     let (daemon, admin) = (cluster.kubectl.with(&cluster.files.at("divvy-node.kubeconfig")), &cluster.kubectl);
-    let cases: [(_, &[&str], _); 4] = [
+    let planned = r#"{"metadata":{"annotations":{"divvy.dev/planned":"{}"}}}"#;
+    let cases: [(_, &[&str], _); 5] = [
         (&daemon, &["label", "node", NODE, "a=b"], "cannot patch resource \"nodes\""),
         (&daemon, &["apply", "--server-side", "--subresource=status", "--filename", &label], "not label a"),
         (&daemon, &["create", "--filename", &foreign], "may write its own GpuNode, not b"),
+        (
+            admin,
+            &["patch", "pod", "one", "--subresource=status", "--patch", planned],
+            "only Divvy writes divvy.dev/planned",
+        ),
         (admin, &["annotate", "--overwrite", "pod", "one", cards], "only Divvy writes divvy.dev/cards"),
     ];
     for (kubectl, args, words) in cases {

@@ -25,6 +25,20 @@ async fn every_pod_is_annotated_with_its_gpus() {
 }
 
 #[tokio::test]
+async fn pod_of_gpushare_gets_its_annotations_too() {
+    let bench = Bench::publishing().await;
+    let record = json!({
+        "version": "v1", "name": "gpushare", "containers": { "main": { "aliyun.com/gpu-mem": "1" } }, "outputs": ["gpushare"],
+    });
+    let uid = bench.run(part("1024").annotation("divvy.dev/dialect", record.to_string())).await;
+    bench.until_annotated(&uid).await;
+    let pod = bench.server().list("Pod").into_iter().find(|pod| pod["metadata"]["uid"] == *uid).unwrap();
+    let told = |name: &str| pod["metadata"]["annotations"][format!("ALIYUN_COM_GPU_MEM_{name}")].clone();
+    assert_eq!(["IDX", "POD", "DEV", "ASSIGNED"].map(told), ["0", "1", "16", "true"].map(|text| json!(text)));
+    assert!(told("ASSUME_TIME").as_str().unwrap().len() >= 19, "nanoseconds");
+}
+
+#[tokio::test]
 async fn restarted_daemon_writes_nothing_that_is_already_so() {
     let mut bench = Bench::publishing().await;
     let uids = [bench.run(part("1000")).await, bench.run(part("2000")).await];
