@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 32] = [
+const CALLS: [Call; 34] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -41,6 +41,8 @@ const CALLS: [Call; 32] = [
     call("watch", "", "nodes", "", CLUSTER),
     call("list", "divvy.dev", "gpunodes", "", CLUSTER),
     call("watch", "divvy.dev", "gpunodes", "", CLUSTER),
+    call("list", "divvy.dev", "gpuquotas", "", CLUSTER),
+    call("watch", "divvy.dev", "gpuquotas", "", CLUSTER),
     // readiness: policy 3 says of what
     call("get", "divvy.dev", "gpunodes", "node-1", CLUSTER),
     call("patch", "divvy.dev", "gpunodes/status", "node-1", CLUSTER),

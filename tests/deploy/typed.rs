@@ -1,5 +1,6 @@
 //! The fields of every object. Helm applies what it is given, and of a field that the API doesn't have nothing is heard again.
 
+use divvy_api::gpuquota::GpuQuota;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
     ValidatingWebhookConfiguration,
@@ -33,6 +34,7 @@ fn as_its_kind(object: &Value) -> Value {
         "CustomResourceDefinition" => typed::<CustomResourceDefinition>(object),
         "DaemonSet" => typed::<DaemonSet>(object),
         "Deployment" => typed::<Deployment>(object),
+        "GpuQuota" => typed::<GpuQuota>(object),
         "Job" => typed::<Job>(object),
         "MutatingWebhookConfiguration" => typed::<MutatingWebhookConfiguration>(object),
         "Namespace" => typed::<Namespace>(object),
