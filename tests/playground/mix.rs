@@ -97,15 +97,8 @@ fn of_another_system(turn: u32) -> PodShape {
         PodShape::new(format!("{system}-{turn}")).with(App, "main", &limits)
     };
     match turn % 11 {
-        0 => pod("hami", &[("gpumem", "3000"), ("gpucores", "30")]).written(
-            &[
-                ("nvidia.com/gpu", "1"),
-                ("nvidia.com/gpumem", "3000"),
-                ("nvidia.com/gpucores", "30"),
-                ("nvidia.com/priority", "1"),
-            ],
-            &[],
-        ),
+        0 => pod("hami", &[("gpumem", "3000"), ("gpucores", "30")])
+            .written(&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "3000"), ("nvidia.com/gpucores", "30")], &[]),
         1 => pod("nano", &[("gpumem", "1024"), ("gpucores", "20")])
             .written(&[("nano-gpu.io/gpu-core", "20"), ("nano-gpu.io/gpu-memory", "1")], &[]),
         2 => pod("elastic", &[("gpumem", "256")]).written(&[("elasticgpu.io/gpu-memory", "256")], &[]),
@@ -194,9 +187,10 @@ mod tests {
     #[test]
     fn every_kind_of_pod_occurs_and_ordinary_ones_make_sense() {
         let rng = &mut StdRng::seed_from_u64(1);
-        let pods: Vec<_> = (0..400).map(|number| ordinary(rng, number)).collect();
+        let pods: Vec<_> = (0..1000).map(|number| ordinary(rng, number)).collect();
         let kinds: BTreeSet<_> = pods.iter().filter_map(|pod| pod.name.split('-').next()).collect();
-        let all = "bench etl infer mesh notebook pair probe ring serve stack train web";
+        let all = "bench by elastic etl gpu gpushare hami infer kai koordinator mesh nano notebook pair probe ring serve \
+                   stack time train vgpu volcano web";
         assert_eq!(kinds.into_iter().collect::<Vec<_>>().join(" "), all);
         for pod in pods {
             pod.requests().unwrap_or_else(|error| panic!("{}: {error}", pod.name));

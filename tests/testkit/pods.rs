@@ -92,6 +92,13 @@ impl PodShape {
         self
     }
 
+    /// Writes the pod in our own words, whatever its user's were: for clusters in which nobody translates.
+    #[must_use]
+    pub fn translated(mut self) -> Self {
+        self.foreign = None;
+        self
+    }
+
     /// Sets a kernel parameter; kubelets allow few.
     #[must_use]
     pub fn with_sysctl(mut self, name: &str, value: &str) -> Self {

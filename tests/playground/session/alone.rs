@@ -29,7 +29,8 @@ impl Session {
     /// Chooses a node; one choice in twenty is made from an old view. `None`: no node fits, and the pod is dropped.
     fn place(&mut self, offer: Offer, scenes: &mut [Scene]) -> Option<Placed> {
         self.report.offered += 1;
-        let Offer { at, end, mut shape } = offer;
+        let Offer { at, end, shape } = offer;
+        let mut shape = shape.translated();
         let anywhere = self.rng.random_range(0..self.nodes.len());
         let preferences = Preferences::from_annotations(&shape.annotations);
         let (Ok(requests), Ok(preferences)) = (shape.requests(), preferences) else {
