@@ -18,9 +18,21 @@ use crate::hidden::environment;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// Pods of five systems as their users write them become pods of ours, and run with what they ask for.
+/// Pods of eleven systems as their users write them become pods of ours, and run with what they ask for.
 pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let dialects = json!(["hami", { "name": "nano-gpu", "memoryUnit": "1Gi" }, { "name": "gpushare", "outputs": true }, "volcano", "kai"]);
+    let dialects = json!([
+        "hami",
+        { "name": "nano-gpu", "memoryUnit": "1Gi" },
+        "elastic-gpu",
+        { "name": "gpushare", "outputs": true },
+        "gpu-model",
+        "gpu-manager",
+        "volcano",
+        "kai",
+        "koordinator",
+        "vgpu-manager",
+        { "name": "time-slicing", "replicas": 4 },
+    ]);
     cluster.start_webhook().await?;
     cluster.webhook.configure(&json!({ "dialects": dialects })).await?;
     cluster.webhook_ready().await?;
@@ -39,6 +51,32 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
             ],
             json!({}),
         ),
+        written("elastic", &[json!({ "elasticgpu.io/gpu-memory": "256" })], json!({})),
+        written(
+            "model",
+            &[json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "1Gi" })],
+            json!({ "nvidia.com/gpu.model": "NVIDIA H100 80GB HBM3" }),
+        ),
+        written(
+            "manager",
+            &[json!({ "tencent.com/vcuda-core": "10", "tencent.com/vcuda-memory": "4" })],
+            json!({ "tencent.com/vcuda-core-limit": "40" }),
+        ),
+        written(
+            "koordinator",
+            &[
+                json!({ "koordinator.sh/gpu.shared": "1", "koordinator.sh/gpu-core": "10", "koordinator.sh/gpu-memory-ratio": "10" }),
+            ],
+            json!({}),
+        ),
+        written(
+            "vgpu",
+            &[
+                json!({ "nvidia.com/vgpu-number": "1", "nvidia.com/vgpu-cores": "10", "nvidia.com/vgpu-memory": "1024" }),
+            ],
+            json!({}),
+        ),
+        written("replica", &[json!({ "nvidia.com/gpu.shared": "1" })], json!({})),
     ];
     let count = objects.len();
     cluster.create_objects(objects).await?;
