@@ -35,8 +35,10 @@ pub struct GpuQuotaSpec {
     /// Models that count, as in the annotation `divvy.dev/card-model`: words of a name, `=` and a whole name, or a name with
     /// `*` for any text. Together they are one class: what is held of any of them counts. None: all models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = r"^[^,]*[^,\s][^,]*$")))]
     pub models: Vec<String>,
     /// The most that all pods of the namespace hold of such GPUs together. What isn't named isn't limited.
+    #[schemars(extend("minProperties" = 1))]
     pub hard: HardLimits,
 }
 
@@ -76,11 +78,28 @@ pub enum Amount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits([Option<u64>; 4]);
 
+// === impl GpuQuotaSpec ===
+
+impl GpuQuotaSpec {
+    /// The limits as numbers. The error names the field by which the quota would limit nothing, or something else than meant:
+    /// an object that is older than the schema's rules, or was pruned, may have any.
+    pub fn limits(&self) -> Result<Limits, String> {
+        let is_no_model = |model: &&String| model.trim().is_empty() || model.contains(',');
+        if let Some(model) = self.models.iter().find(is_no_model) {
+            return Err(format!("spec.models: \"{model}\" is not one model: write each as an item of its own"));
+        }
+        let limits = self.hard.limits().map_err(|error| format!("spec.hard.gpumem: {error}"))?;
+        if limits == Limits::default() {
+            return Err("spec.hard: limits nothing: set gpu, gpumem, gpumem-percentage or gpucores".to_owned());
+        }
+        Ok(limits)
+    }
+}
+
 // === impl HardLimits ===
 
 impl HardLimits {
-    /// The limits as numbers. The error is about `spec.hard.gpumem`, the only text.
-    pub fn limits(&self) -> Result<Limits, QuantityError> {
+    fn limits(&self) -> Result<Limits, QuantityError> {
         let memory = self.gpumem.as_ref().map(|memory| match memory {
             IntOrString::Int(mib) => u64::try_from(*mib).map_err(|_sign| QuantityError::OutOfRange(mib.to_string())),
             IntOrString::String(text) => parse_memory(text).map(Memory::as_mib),
@@ -151,6 +170,22 @@ mod tests {
             assert!(error.contains(named), "{error}");
         }
         assert!(serde_json::from_str::<HardLimits>(r#"{"gpus":4}"#).is_err(), "a limit that limits nothing");
+    }
+
+    #[test]
+    fn a_quota_that_would_limit_nothing_is_an_error() {
+        let read = |spec: &str| serde_json::from_str::<GpuQuotaSpec>(spec).expect("a spec").limits();
+        assert!(read(r#"{"models":["A100","=NVIDIA H100 80GB HBM3"],"hard":{"gpu":0}}"#).is_ok());
+        for (spec, named) in [
+            (r#"{"hard":{}}"#, "spec.hard: limits nothing"),
+            (r#"{"hard":{"gpu":null}}"#, "spec.hard: limits nothing"),
+            (r#"{"models":["A100,H100"],"hard":{"gpu":1}}"#, "spec.models: \"A100,H100\" is not one model"),
+            (r#"{"models":["T4"," "],"hard":{"gpu":1}}"#, "spec.models: \" \" is not one model"),
+            (r#"{"hard":{"gpumem":"8G"}}"#, "spec.hard.gpumem: "),
+        ] {
+            let error = read(spec).expect_err(spec);
+            assert!(error.starts_with(named), "{error}");
+        }
     }
 
     #[test]

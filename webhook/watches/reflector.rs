@@ -113,6 +113,8 @@ impl Watches {
         let events = match api.watch(&params, version).await {
             Ok(events) => events,
             Err(kube::Error::Api(status)) if status.code == 410 => return End::Expired,
+            // No longer defined, and perhaps its objects went unseen: the list says so.
+            Err(kube::Error::Api(status)) if E::IS_OPTIONAL && status.code == 404 => return End::Expired,
             Err(error) => return End::Failed(error),
         };
         self.works::<E>(request);

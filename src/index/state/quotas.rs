@@ -25,7 +25,7 @@ pub(crate) struct Quotas {
 /// A `GpuQuota`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Quota {
-    /// Models that count; none: all.
+    /// Models that count; none: all, as of a quota that can't be read.
     models: Vec<String>,
     /// Or why they can't be read: then nothing more is given out.
     limits: Result<Limits, Arc<str>>,
@@ -60,10 +60,10 @@ pub struct QuotaUse {
 impl Quotas {
     pub(crate) fn apply(&mut self, namespace: &str, name: &str, spec: Result<&GpuQuotaSpec, String>) {
         let quota = match spec {
-            Ok(spec) => {
-                let unreadable = |error| format!("spec.hard.gpumem: {error}").into();
-                Quota { models: spec.models.clone(), limits: spec.hard.limits().map_err(unreadable) }
-            }
+            Ok(spec) => match spec.limits() {
+                Ok(limits) => Quota { models: spec.models.clone(), limits: Ok(limits) },
+                Err(problem) => Quota { models: Vec::new(), limits: Err(problem.into()) },
+            },
             Err(problem) => Quota { models: Vec::new(), limits: Err(problem.into()) },
         };
         self.by_namespace.entry(namespace.to_owned()).or_default().insert(name.to_owned(), quota);

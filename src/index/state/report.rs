@@ -53,7 +53,7 @@ pub enum Unusable {
     /// One UUID for two GPUs.
     #[error("GpuNode lists {0} twice")]
     Twice(CardId),
-    /// No memory, or more than any GPU has.
+    /// No memory, or more than any GPU has, of a GPU or a share.
     #[error("GpuNode gives {card} {mib} MiB of memory")]
     Memory {
         /// UUID of the GPU.
@@ -230,6 +230,9 @@ fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
 
 /// Pods of a ledger. Shares of cards that the node no longer has are left out.
 fn pods(shares: &[ShareStatus], cards: &[Card], values: &mut SharedValues) -> Result<Vec<Reported>, Unusable> {
+    if let Some(share) = shares.iter().find(|share| share.share.memory.as_mib() > MOST_MEMORY) {
+        return Err(Unusable::Memory { card: share.card.clone(), mib: share.share.memory.as_mib() });
+    }
     let mut pods = Vec::new();
     // The shares of a pod stand together; those of an old daemon that mixed them up are two holders.
     for of_pod in shares.chunk_by(|one, next| one.pod_uid == next.pod_uid) {

@@ -227,7 +227,7 @@ impl World {
                 if is_again {
                     return Ok(());
                 }
-                let (spent, limits) = (self.spent(), self.quota.hard.limits().expect("amounts"));
+                let (spent, limits) = (self.spent(), self.quota.limits().expect("amounts"));
                 for amount in Amount::ALL.into_iter().filter(|amount| amount.of(&takes) > 0) {
                     let limit = limits.of(amount).unwrap_or(u64::MAX);
                     prop_assert!(amount.of(&spent) <= limit, "{amount:?}: {spent:?} of {limit}");
