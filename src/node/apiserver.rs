@@ -418,6 +418,10 @@ impl Publisher {
             load::show(&mut status, &view.inventory);
         }
         let mut answer = None;
+        // A daemon that ends has few seconds to say so: a pause after overload would outlast it.
+        if view.draining && !self.last.draining {
+            self.attempts.forget("patch gpunodes/status");
+        }
         let differs = shown != Some(&status) && !self.pruned.explains(&status, shown);
         if differs && self.utilization_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);

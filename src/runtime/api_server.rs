@@ -34,6 +34,8 @@ pub struct ApiServer {
 
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// Longest wait for a connection, below the deadline of an answer: an API server that can't be reached isn't overloaded.
+const CONNECTING: Duration = Duration::from_secs(3);
 
 /// The API server: of the kubeconfig, or of the cluster that runs this pod; `None` outside of any.
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Option<ApiServer>> {
@@ -67,7 +69,8 @@ pub fn unanswered(time: Duration) -> kube::Error {
 
 impl ApiServer {
     /// A client for this configuration; nothing is connected yet.
-    pub fn new(config: Config) -> kube::Result<Self> {
+    pub fn new(mut config: Config) -> kube::Result<Self> {
+        config.connect_timeout = Some(CONNECTING);
         let requests = Requests::new(config.cluster_url.to_string().trim_end_matches('/'));
         let log = requests.clone();
         let answered = MapResponseLayer::new(move |answer| {

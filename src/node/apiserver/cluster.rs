@@ -259,6 +259,11 @@ impl Attempts {
         self.requests.succeeded(request);
     }
 
+    /// Ends the pause after failed attempts.
+    pub(super) fn forget(&mut self, request: &'static str) {
+        self.by_request.remove(request);
+    }
+
     pub(super) fn failed(&mut self, request: &'static str, error: &kube::Error) {
         let pause = self.by_request.entry(request).or_default().failed(error);
         self.requests.failed(request, error, pause);
