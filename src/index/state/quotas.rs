@@ -59,11 +59,8 @@ pub struct QuotaUse {
 
 impl Quotas {
     pub(crate) fn apply(&mut self, namespace: &str, name: &str, spec: Result<&GpuQuotaSpec, String>) {
-        let quota = match spec {
-            Ok(spec) => match spec.limits() {
-                Ok(limits) => Quota { models: spec.models.clone(), limits: Ok(limits) },
-                Err(problem) => Quota { models: Vec::new(), limits: Err(problem.into()) },
-            },
+        let quota = match spec.and_then(|spec| Ok((spec.models.clone(), spec.limits()?))) {
+            Ok((models, limits)) => Quota { models, limits: Ok(limits) },
             Err(problem) => Quota { models: Vec::new(), limits: Err(problem.into()) },
         };
         self.by_namespace.entry(namespace.to_owned()).or_default().insert(name.to_owned(), quota);

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use divvy_api::Tier;
-use divvy_api::annotation::{self, CardShare, Cards, DialectAnnotation};
-use divvy_api::names::annotation::{CARDS, DIALECT};
+use divvy_api::annotation::{self, CardShare, Cards, DialectAnnotation, Document};
 use k8s_openapi::jiff::Timestamp;
 
 use super::View;
@@ -31,10 +30,7 @@ pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&P
 /// What the pod gets beside it: annotations of the system that it was written for, if its programs are told in that system's
 /// words.
 pub(super) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<String, String> {
-    let listed = view.listed.iter().find(|listed| listed.uid == pod.uid);
-    let record =
-        listed.and_then(|listed| annotation::decode::<DialectAnnotation>(listed.annotations.get(DIALECT)?).ok());
-    let Some(record) = record else { return BTreeMap::new() };
+    let Some(record) = listed::<DialectAnnotation>(view, pod) else { return BTreeMap::new() };
     let given = |holding: &Holding| {
         let part = holding.parts.first()?;
         let index = view.inventory.cards.iter().position(|card| card.id == part.card)?;
@@ -47,7 +43,12 @@ pub(super) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<
 
 /// Whether the pod was listed with this annotation: by an earlier daemon, whose ledger may have had another revision.
 pub(super) fn is_listed(view: &View, pod: &PodRef, cards: &Cards) -> bool {
-    let listed = view.listed.iter().find(|listed| listed.uid == pod.uid);
-    let written = listed.and_then(|listed| annotation::decode::<Cards>(listed.annotations.get(CARDS)?).ok());
+    let written = listed::<Cards>(view, pod);
     written.is_some_and(|written| (written.tier, &written.containers) == (cards.tier, &cards.containers))
+}
+
+/// An annotation that the pod was listed with; none that can't be read.
+fn listed<D: Document>(view: &View, pod: &PodRef) -> Option<D> {
+    let listed = view.listed.iter().find(|listed| listed.uid == pod.uid)?;
+    annotation::decode(listed.annotations.get(D::KEY)?).ok()
 }
