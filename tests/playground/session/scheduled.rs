@@ -70,7 +70,9 @@ impl Session {
 
     /// Now and then the end of a replica, and how long from now.
     fn draw_kill(&mut self) -> Option<(Kill, Duration)> {
-        if !self.report.settings.chaos || self.rng.random_range(0..15) > 0 {
+        // Each kind soon, so that a short session has them all.
+        let one_in = if self.kills < Kill::ALL.len() { 5 } else { 15 };
+        if !self.report.settings.chaos || self.rng.random_range(0..one_in) > 0 {
             return None;
         }
         let kill = Kill::ALL[self.kills % Kill::ALL.len()];
