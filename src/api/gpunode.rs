@@ -111,9 +111,10 @@ pub struct CardStatus {
     /// NUMA node, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
-    /// Links to other GPUs of the node.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<LinkStatus>,
+    /// Row of the matrix that `nvidia-smi topo -m` prints, in the order of `cards`: `X NV18 NV18 SYS`, where X is the GPU itself.
+    /// Empty where all are `SYS`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topology: String,
     /// MIG profile, for an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<String>,
@@ -123,15 +124,6 @@ pub struct CardStatus {
     /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
-}
-
-/// The best link between two GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LinkStatus {
-    /// The other GPU.
-    pub to: CardId,
-    /// Class of the link, as `nvidia-smi topo -m` writes it: `NV18`, `PIX`, `PXB`, `PHB`, `NODE` or `SYS`.
-    pub class: String,
 }
 
 /// Prefix of the reason of a GPU that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what

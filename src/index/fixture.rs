@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, ShareStatus};
 use divvy_api::{ContainerKind, ContainerSpec, Cores, Memory, Share};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -13,12 +13,7 @@ use crate::pod::PodView;
 /// A node that takes pods, with so many empty cards of 40 GiB named `GPU-<node>-<number>`.
 pub fn node(name: &str, cards: usize) -> GpuNode {
     let uuid = |number: usize| format!("GPU-{name}-{number}").parse().expect("a card's name");
-    let links = |at: usize| {
-        (0..cards)
-            .filter(|other| *other != at)
-            .map(|other| LinkStatus { to: uuid(other), class: "NV18".into() })
-            .collect()
-    };
+    let topology = |at| (0..cards).map(|other| if other == at { "X" } else { "NV18" }).collect::<Vec<_>>().join(" ");
     let card = |number: usize| CardStatus {
         uuid: uuid(number),
         model: "NVIDIA A100-SXM4-40GB".into(),
@@ -26,7 +21,7 @@ pub fn node(name: &str, cards: usize) -> GpuNode {
         health: Health::Healthy,
         reason: None,
         numa: None,
-        links: links(number),
+        topology: topology(number),
         mig: None,
         plain: false,
         utilization: None,

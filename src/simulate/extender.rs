@@ -136,7 +136,7 @@ fn report(name: &str, host: &Host, models: &[String]) -> GpuNode {
             health: Health::Healthy,
             reason: None,
             numa: None,
-            links: Vec::new(),
+            topology: String::new(),
             mig: None,
             plain: false,
             utilization: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, LinkStatus, ShareStatus};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, ShareStatus};
 use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
 use divvy_index::Index;
 use divvy_index::demand::SchedulingConfig;
@@ -172,10 +172,7 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
         health: Health::Healthy,
         reason: None,
         numa: Some(u32::from(number >= 4)),
-        links: (0..CARDS)
-            .filter(|other| *other != number)
-            .map(|other| LinkStatus { to: uuid(other), class: "NV18".into() })
-            .collect(),
+        topology: (0..CARDS).map(|other| if other == number { "X" } else { "NV18" }).collect::<Vec<_>>().join(" "),
         mig: None,
         plain: false,
         utilization: None,

@@ -136,7 +136,8 @@ impl Report {
             seen.for_each(|(at, (card, seen))| card.busy = busy(at, seen, &pods));
         }
         let hardware = cards.iter().map(|card| shared.hardware_of(card)).collect();
-        let links = shared.links(cards.len(), |a, b| link(&status.cards[a], &status.cards[b]));
+        let rows: Vec<Vec<Link>> = status.cards.iter().map(|card| links(&card.topology)).collect();
+        let links = shared.links(cards.len(), |a, b| rows[a].get(b).copied().unwrap_or_default());
         let (closed, tier, ledger_revision) = (closed(node, status), status.tier, status.ledger_revision);
         Ok(Self { cards, hardware, unhealthy: unhealthy.into(), links, pods, closed, tier, ledger_revision })
     }
@@ -207,10 +208,9 @@ fn unhealthy_reason(card: &CardStatus, is_cordoned: bool) -> Option<String> {
     }
 }
 
-/// Link between two cards; the worst where none is reported.
-fn link(from: &CardStatus, to: &CardStatus) -> Link {
-    let class = from.links.iter().find(|link| link.to == to.uuid).map_or("", |link| &link.class);
-    class.parse().unwrap_or_default()
+/// Links of one card to all, by its row of the matrix; the worst where a class is unknown.
+fn links(topology: &str) -> Vec<Link> {
+    topology.split_whitespace().map(|class| class.parse().unwrap_or_default()).collect()
 }
 
 fn closed(node: &GpuNode, status: &GpuNodeStatus) -> Option<Arc<str>> {
@@ -264,4 +264,17 @@ fn slots(kinds: impl Iterator<Item = ContainerKind>) -> u32 {
         is_pooled = kind == ContainerKind::Init;
     }
     slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topology_row_with_unknown_classes_has_the_worst_links() {
+        let links = |row| links(row).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(links("X NV18 PIX NODE SYS"), "SYS NV18 PIX NODE SYS");
+        assert_eq!(links("NV18\tnv18  NV C2C NV99999999999 "), "NV18 SYS SYS SYS SYS");
+        assert_eq!(links(""), "");
+    }
 }

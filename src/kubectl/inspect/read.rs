@@ -1,6 +1,6 @@
 //! A `GpuNode` read field by field: one of a newer or older divvy-node shows what can be read, and what can't is said.
 
-use divvy_api::gpunode::{LinkStatus, Oversubscription, Scales};
+use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::{CardId, ContainerKind, Cores, Memory, Share as Part, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub(super) struct Card {
     pub(super) health: String,
     pub(super) reason: Option<String>,
     pub(super) numa: Option<u32>,
-    pub(super) links: Vec<LinkStatus>,
+    pub(super) topology: String,
     pub(super) mig: Option<String>,
     pub(super) utilization: Option<u32>,
 }
@@ -110,7 +110,7 @@ impl Card {
             health: MISSING.to_owned(),
             reason: Some("pods hold shares of it, but divvy-node doesn't list it".to_owned()),
             numa: None,
-            links: Vec::new(),
+            topology: String::new(),
             mig: None,
             utilization: None,
         }
@@ -128,7 +128,7 @@ impl Card {
             health: fields.required("health"),
             reason: fields.optional("reason"),
             numa: fields.optional("numa"),
-            links: fields.optional("links").unwrap_or_default(),
+            topology: fields.optional("topology").unwrap_or_default(),
             mig: fields.optional("mig"),
             utilization: fields.optional("utilization"),
         }

@@ -27,7 +27,7 @@ fn block(node: &NodeReport, wide: bool, with_heads: bool) -> String {
     let uuid = |card: &CardReport| card.uuid.chars().take(length).collect::<String>();
     let has_host = node.oversubscription.is_some() || node.cards.iter().any(|card| !card.host_memory_mi.is_zero());
     let columns = Columns { wide, has_host };
-    let cards = node.cards.iter().map(|card| card_row(card, uuid(card), &node.cards, columns)).collect();
+    let cards = node.cards.iter().map(|card| card_row(card, uuid(card), columns)).collect();
     let by_card = node.cards.iter().flat_map(|card| card.shares.iter().map(move |share| (card, share)));
     let shares = by_card.map(|(card, share)| share_row(share, uuid(card), columns)).collect();
     let tables = [table(cards, with_heads), table(shares, with_heads)];
@@ -48,7 +48,7 @@ fn host_memory(OversubscriptionReport { memory_scale, host_memory_mi }: Oversubs
     format!(", memory oversubscribed to {memory_scale}% with host memory {held} ({free} free)")
 }
 
-fn card_row(card: &CardReport, uuid: String, all: &[CardReport], columns: Columns) -> Vec<(&'static str, String)> {
+fn card_row(card: &CardReport, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {
     let health = if card.cordoned { format!("{},Cordoned", card.health) } else { card.health.clone() };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut row = vec![
@@ -68,19 +68,10 @@ fn card_row(card: &CardReport, uuid: String, all: &[CardReport], columns: Column
         row.push(("NUMA", card.numa.map(|numa| numa.to_string()).unwrap_or_default()));
         row.push(("MIG", text(&card.mig)));
         row.push(("BUSY", card.utilization.map(|percent| format!("{percent}%")).unwrap_or_default()));
-        row.push(("LINKS", links(card, all)));
+        row.push(("LINKS", card.topology.clone()));
     }
     row.push(("REASON", text(&card.reason)));
     row
-}
-
-/// The card's row of the matrix that `nvidia-smi topo -m` draws, in the order of the cards' rows.
-fn links(card: &CardReport, all: &[CardReport]) -> String {
-    let class = |other: &CardReport| {
-        let link = card.links.iter().find(|link| link.to.as_str() == other.uuid);
-        link.map_or(if other.uuid == card.uuid { "X" } else { "?" }, |link| &link.class).to_owned()
-    };
-    if card.links.is_empty() { String::new() } else { all.iter().map(class).collect::<Vec<_>>().join(" ") }
 }
 
 fn share_row(share: &Share, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {

@@ -1,6 +1,4 @@
-use divvy_api::gpunode::{
-    CardStatus, GpuNode, GpuNodeStatus, Health, LinkStatus, Oversubscription, Scales, ShareStatus,
-};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, Oversubscription, Scales, ShareStatus};
 use divvy_api::{CardId, ContainerKind, Cores, Memory, Share, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ApiResource, DynamicObject};
@@ -40,7 +38,7 @@ fn with_devices(ready: &str, capacity: &Value, allocatable: &Value) -> Host {
 fn card(number: usize) -> Value {
     json!({
         "uuid": CARDS[number], "model": "NVIDIA L40S", "memoryMi": 46080, "health": "Healthy", "numa": number,
-        "links": [{ "to": CARDS[1 - number], "class": "SYS" }],
+        "topology": (["X NODE", "NODE X"][number]),
     })
 }
 
@@ -321,7 +319,7 @@ fn status_of_todays_daemon_is_read_whole() {
             health: Health::Unhealthy,
             reason: Some("XID 79".to_owned()),
             numa: Some(1),
-            links: vec![LinkStatus { to: id(1), class: "NV18".to_owned() }],
+            topology: "X NV18".to_owned(),
             mig: Some("1g.5gb".to_owned()),
             plain: false,
             utilization: Some(70),

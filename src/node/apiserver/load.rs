@@ -67,7 +67,7 @@ mod tests {
             health: Health::Healthy,
             reason: None,
             numa: None,
-            links: Vec::new(),
+            topology: String::new(),
             mig: None,
             plain: false,
             utilization,

@@ -291,6 +291,18 @@ fn status_shows_gpus_shares_and_conditions() {
 }
 
 #[test]
+fn gpus_that_only_the_system_links_have_no_topology() {
+    let of = |link: fn(usize, usize) -> Link| {
+        let inventory = Inventory { links: Links::new(3, link), ..inventory(3) };
+        let status =
+            status::status(&view(inventory, Allocations::default()), WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+        status.cards.into_iter().map(|card| card.topology).collect::<Vec<_>>()
+    };
+    assert_eq!(of(|_, _| Link::System), ["", "", ""]);
+    assert_eq!(of(|a, b| if (a, b) == (0, 1) { Link::Node } else { Link::System }), ["X NODE SYS", "NODE X SYS", ""]);
+}
+
+#[test]
 fn status_lists_mig_instances_with_their_resource() {
     let mut inventory = inventory(3);
     for (card, by_profile) in inventory.cards[1..].iter_mut().zip([false, true]) {

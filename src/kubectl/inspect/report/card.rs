@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_api::gpunode::{CORDONED, LinkStatus, Scales};
+use divvy_api::gpunode::{CORDONED, Scales};
 use divvy_api::pod::peak;
 use divvy_api::{ContainerKind, Cores, Memory, Share as Part};
 use serde::Serialize;
@@ -39,8 +39,9 @@ pub struct CardReport {
     /// Percent of the last minute or two in which a kernel ran on it, where the daemon publishes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
-    /// The best link to each other card of the node.
-    pub links: Vec<LinkStatus>,
+    /// Row of the matrix that `nvidia-smi topo -m` prints, in the order of the cards.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub topology: String,
     /// Pods that hold a share of it, of whatever namespace.
     pub pods: usize,
     /// In MiB.
@@ -109,7 +110,7 @@ impl CardReport {
             numa: card.numa,
             mig: card.mig.clone(),
             utilization: card.utilization,
-            links: card.links.clone(),
+            topology: card.topology.clone(),
             pods,
             memory_mi: Amount::new(
                 card.memory.as_mib(),

@@ -55,11 +55,10 @@ fn fake(node: usize) -> Fake {
         amounts[resource] = json!(amount.to_string());
     }
     let card = |number: u32| {
-        let others = (0..CARDS).filter(|other| *other != number);
-        let links: Vec<Value> = others.map(|other| json!({"to": uuid(node, other), "class": "NV18"})).collect();
+        let classes: Vec<&str> = (0..CARDS).map(|other| if other == number { "X" } else { "NV18" }).collect();
         json!({
             "uuid": uuid(node, number), "model": "NVIDIA H100 80GB HBM3", "memoryMi": CARD_MEMORY,
-            "health": "Healthy", "links": links,
+            "health": "Healthy", "topology": classes.join(" "),
         })
     };
     let cards = (0..CARDS).map(card).collect();

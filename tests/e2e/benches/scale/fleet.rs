@@ -145,6 +145,14 @@ impl Fleet {
         self.programs.iter().map(|(program, _)| program)
     }
 
+    /// Ends the programs: nobody plays the daemons any more.
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
+        for (program, _) in &mut self.programs {
+            program.kill().await?;
+        }
+        Ok(())
+    }
+
     /// What they have counted.
     pub(crate) async fn counted(&self) -> anyhow::Result<Counted> {
         let mut sum = Counted::default();

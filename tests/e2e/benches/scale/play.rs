@@ -21,6 +21,7 @@ use clap::Parser;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
+pub(crate) use self::cluster::daemon_of;
 pub(crate) use self::node::{CARDS, SLOTS};
 
 /// First argument of the program that plays.

@@ -2,6 +2,7 @@
 
 mod bindings;
 mod interruptions;
+mod reports;
 
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ const RUN: usize = 1000;
 const EMPTY: &str = "/api/v1/nodes/fake-0";
 
 /// Scenarios of this benchmark.
-pub(crate) const SCENARIOS: [Scenario; 3] = [
+pub(crate) const SCENARIOS: [Scenario; 4] = [
     Scenario {
         name: "scale",
         only_when_named: false,
@@ -38,6 +39,12 @@ pub(crate) const SCENARIOS: [Scenario; 3] = [
         only_when_named: true,
         installed: Installed::AsProcesses,
         run: |cluster| Box::pin(bindings::compare(cluster)),
+    },
+    Scenario {
+        name: "reports",
+        only_when_named: true,
+        installed: Installed::AsProcesses,
+        run: |cluster| Box::pin(reports::compare(cluster)),
     },
 ];
 

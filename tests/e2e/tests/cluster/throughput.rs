@@ -139,13 +139,10 @@ fn fake(name: &str) -> Fake {
         "nvidia.com/gpucores": (CARDS * 100).to_string(),
     });
     let card = |number: usize| {
-        let links: Vec<Value> = (0..CARDS)
-            .filter(|other| *other != number)
-            .map(|other| json!({"to": format!("GPU-{name}-{other}"), "class": "NV18"}))
-            .collect();
+        let classes: Vec<&str> = (0..CARDS).map(|other| if other == number { "X" } else { "NV18" }).collect();
         json!({
             "uuid": format!("GPU-{name}-{number}"), "model": "NVIDIA H100 80GB HBM3", "memoryMi": 80 * 1024,
-            "health": "Healthy", "links": links,
+            "health": "Healthy", "topology": classes.join(" "),
         })
     };
     Fake { name: name.to_owned(), amounts, cards: (0..CARDS).map(card).collect() }

@@ -92,6 +92,16 @@ pub(super) async fn play(args: &Args, counts: Arc<Counts>) -> anyhow::Result<()>
     Played { nodes: played, places, annotated, client, statuses, counts }.follow().await
 }
 
+/// A client of the daemon of this node.
+pub(crate) async fn daemon_of(kubeconfig: &Path, number: usize) -> anyhow::Result<Client> {
+    let file = Kubeconfig::read_from(kubeconfig).context("reading the administrator's kubeconfig")?;
+    let config = Config::from_custom_kubeconfig(file.clone(), &KubeConfigOptions::default()).await?;
+    let client = ApiServer::new(config)?.client;
+    let (name, nodes) = (name(number), Api::<v1::Node>::all(client.clone()));
+    let uid = nodes.get(&name).await?.uid().context("a Node without UID")?;
+    Ok(of_node(&client, &file, &name, &uid).await?.client)
+}
+
 /// A client with a token that is bound to the node, as the kubelet requests one for the daemon's pod.
 async fn of_node(client: &Client, file: &Kubeconfig, name: &str, uid: &str) -> anyhow::Result<ApiServer> {
     let accounts = Api::<v1::ServiceAccount>::namespaced(client.clone(), "divvy-system");

@@ -107,7 +107,8 @@ async fn post(cluster: &mut Cluster, way: &Way, nodes: usize, pods: usize) -> an
     Ok([0, 1].map(|at: usize| (after[at] - before[at]) * 1e3 / count(pods)))
 }
 
-fn spent(cluster: &Cluster) -> [f64; 2] {
+/// Seconds of processors that API server and etcd have spent.
+pub(super) fn spent(cluster: &Cluster) -> [f64; 2] {
     let plane = &cluster.control_plane;
     [&plane.api, &plane.etcd].map(|program| program.processor_time().unwrap_or_default().as_secs_f64())
 }

@@ -62,12 +62,12 @@ pub(crate) async fn releases(cluster: &mut Cluster, fleet: &mut Fleet, rounds: u
     let empty = json!({"metadata": {"labels": {"lane": "release"}}, "spec": {"unschedulable": null}});
     cluster.api.patch(EMPTY, Part::Object, &empty).await?;
     create(cluster, 0).await?;
-    cluster.until_pod("whole-0", running).await?;
+    until_pod(cluster, "whole-0", running).await?;
     let (mut published, mut bound, mut started) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         let next = format!("whole-{}", round + 1);
         create(cluster, round + 1).await?;
-        cluster.until_pod(&next, view::unschedulable).await?;
+        until_pod(cluster, &next, view::unschedulable).await?;
         rounds::quiet(cluster, fleet).await?;
         let generation = generation(cluster).await?;
         let begun = Instant::now();
@@ -76,9 +76,9 @@ pub(crate) async fn releases(cluster: &mut Cluster, fleet: &mut Fleet, rounds: u
             .until("release", PATIENCE, async |this| Ok((self::generation(this).await? != generation).then_some(())))
             .await?;
         published.push(begun.elapsed().as_secs_f64());
-        cluster.until_pod(&next, |pod| pod["spec"]["nodeName"].as_str().map(drop)).await?;
+        until_pod(cluster, &next, |pod| pod["spec"]["nodeName"].as_str().map(drop)).await?;
         bound.push(begun.elapsed().as_secs_f64());
-        cluster.until_pod(&next, running).await?;
+        until_pod(cluster, &next, running).await?;
         started.push(begun.elapsed().as_secs_f64());
     }
     println!("  deletion of a pod, {rounds} times, seconds until its node has published it: {}", spread(&published, 1));
@@ -91,6 +91,12 @@ async fn create(cluster: &Cluster, number: usize) -> anyhow::Result<()> {
     let mut pod = pods::object(shape)?;
     pod["spec"]["nodeSelector"] = json!({"lane": "release"});
     cluster.api.create(PODS, &pod).await.map(drop)
+}
+
+/// Waits for this pod alone: a list of 40 000 takes the API server and this program seconds, which would be measured too.
+async fn until_pod<T>(cluster: &mut Cluster, name: &str, found: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
+    let path = format!("{PODS}/{name}");
+    cluster.until(&path, PATIENCE, async |this| Ok(found(&this.api.get(&path).await?))).await
 }
 
 async fn generation(cluster: &Cluster) -> anyhow::Result<Value> {
