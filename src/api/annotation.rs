@@ -70,8 +70,8 @@ pub struct Planned {
     pub node: String,
     /// By container name.
     pub containers: BTreeMap<String, PlannedCards>,
-    /// Models of the node that the pod may have no GPUs of, because its namespace's quota is used up, as in
-    /// `divvy.dev/avoid-card-model`: for a node that has to plan anew.
+    /// Models of the node that count for a quota of the pod's namespace, and of which the plan has no GPUs, as in
+    /// `divvy.dev/avoid-card-model`: a node that has to plan anew chooses none of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid_models: Vec<String>,
 }

@@ -190,6 +190,11 @@ impl Index {
         unpoisoned(self.state.lock()).exceeded(demand)
     }
 
+    /// Why the pod can have no GPU before others of its namespace end, whichever models nodes may come to have.
+    pub(crate) fn used_up(&self, demand: &Demand) -> Option<Arc<str>> {
+        unpoisoned(self.state.lock()).quotas.used_up(demand)
+    }
+
     /// Applies a pod that was added or changed. Now and then the pods counted so far change what is
     /// [expected](Self::expected).
     pub fn apply_pod(&self, pod: &PodView, now: Instant) {
@@ -433,7 +438,8 @@ impl Index {
         unpoisoned(self.table.read()).view().clone()
     }
 
-    /// Plans the pod on a node and reserves what it takes until the node's ledger shows it. A second call answers the same.
+    /// Plans the pod on a node and reserves what it takes until the node's ledger shows it. A second call answers the same, and
+    /// gives the binding its time anew.
     pub fn reserve(&self, demand: &Arc<Demand>, name: &str, now: Instant) -> Result<Planned, NotReserved> {
         let mut state = unpoisoned(self.state.lock());
         if state.is_confirmed(&demand.uid) {
@@ -441,7 +447,9 @@ impl Index {
         }
         match state.reservation_of(&demand.uid) {
             Some(reservation) if reservation.is_announced() && reservation.planned.node == name => {
-                return Ok(reservation.planned.clone());
+                let planned = reservation.planned.clone();
+                state.renew(&demand.uid, now + BOUND_WITHIN);
+                return Ok(planned);
             }
             Some(reservation) if reservation.bound => {
                 return Err(NotReserved::Bound(reservation.planned.node.clone()));
@@ -471,8 +479,11 @@ impl Index {
         })?;
         let (deadline, on) = (now + BOUND_WITHIN, (&*node.cards, &plan));
         let mut reservation = Reservation::new(Source::Made, Arc::clone(demand), name, on, deadline);
-        let avoided = node.exceeded(&exceeded).map(Exceeded::pattern);
-        reservation.planned.avoid_models = avoided.collect();
+        let takes = reservation.takes(&node.cards).unwrap_or_default();
+        if let Some(reason) = state.quotas.problem(&demand.namespace, &node.cards, &takes) {
+            return Err(NotReserved::Exceeded { node: name.to_owned(), reason });
+        }
+        reservation.planned.avoid_models = state.quotas.not_judged(&demand.namespace, &node.cards, &takes);
         let planned = reservation.planned.clone();
         self.publish(&mut state, |state| state.reserve(&demand.uid, reservation));
         Ok(planned)

@@ -206,10 +206,14 @@ impl Demand {
 // === impl Exceeded ===
 
 impl Exceeded {
-    /// Pattern that names this model and no other, as in `divvy.dev/avoid-card-model`.
-    pub fn pattern(&self) -> String {
-        format!("={}", self.model)
+    fn pattern(&self) -> String {
+        pattern(&self.model)
     }
+}
+
+/// Pattern that names this model and no other, as in `divvy.dev/avoid-card-model`.
+pub(crate) fn pattern(model: &str) -> String {
+    format!("={model}")
 }
 
 // === impl Policies ===

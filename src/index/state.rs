@@ -123,7 +123,12 @@ impl ClusterState {
     pub(crate) fn report(&mut self, name: &str, node: Result<&GpuNode, Unusable>) -> Touched {
         let report = node.and_then(|node| Report::read(node, &self.config, &mut self.shared));
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
-        self.reports.insert(Arc::clone(&name), report);
+        if let Ok(report) = &report {
+            self.shared.come(&report.hardware);
+        }
+        if let Some(Ok(before)) = self.reports.insert(Arc::clone(&name), report) {
+            self.shared.go(&before.hardware);
+        }
         let reserved: Vec<Arc<str>> = self.reserved.get(&name).into_iter().flatten().cloned().collect();
         for uid in &reserved {
             self.confirm(uid, &name);
@@ -173,6 +178,12 @@ impl ClusterState {
         })
     }
 
+    /// Whether the ledger of a node may not be kept any more, because its daemon, its kubelet, or the whole node is gone.
+    fn is_stale(&self, name: &str, report: &Report) -> bool {
+        matches!(self.unschedulable(name), Some(Unschedulable::NotReady | Unschedulable::Gone))
+            || self.without_plugin(name, report).is_some()
+    }
+
     /// Nodes whose report is out of date, and why.
     pub(crate) fn all_without_plugin(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
         let readable = self.reports.iter().filter_map(|(name, report)| Some((name, report.as_ref().ok()?)));
@@ -195,15 +206,19 @@ impl ClusterState {
         self.shared.hardware()
     }
 
+    /// Removes a node that reports no more. Pods that are there, or on their way, still count for quotas.
     pub(crate) fn forget_node(&mut self, name: &str) {
-        self.reports.remove(name);
-        self.quotas.release(name);
+        if let Some(Ok(report)) = self.reports.remove(name) {
+            self.shared.go(&report.hardware);
+        }
+        self.quotas.retain(name, |uid| self.cpu.is_on(uid, name));
     }
 
     /// Models of which the pod may have no GPUs by its namespace's quotas.
     pub(crate) fn exceeded(&self, demand: &Demand) -> Vec<Exceeded> {
         let own_node = self.reservation_of(&demand.uid).map(|reservation| &*reservation.planned.node);
-        self.quotas.exceeded(demand, self.shared.hardware(), own_node)
+        let kinds: Vec<&Hardware> = self.shared.present().collect();
+        self.quotas.exceeded(demand, &kinds, own_node)
     }
 
     /// Begins or ends the list of pods beside the watch.
@@ -291,11 +306,12 @@ impl ClusterState {
     /// Counts the pod's CPU request on a node.
     fn move_in(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Touched {
         let nodes = self.cpu.come(uid, node, cpu_milli);
-        nodes.iter().filter_map(|node| self.known_node(node)).collect()
+        let known = |at: &Arc<str>| if **at == *node { self.known_node(at) } else { self.left(uid, at) };
+        nodes.iter().filter_map(known).collect()
     }
 
     fn move_out(&mut self, uid: &str) -> Option<Arc<str>> {
-        self.cpu.go(uid).and_then(|node| self.known_node(&node))
+        self.cpu.go(uid).and_then(|node| self.left(uid, &node))
     }
 
     /// Removes a pod that holds no cards and never will.
@@ -369,11 +385,22 @@ impl ClusterState {
 
     /// Marks a reservation as bound.
     pub(crate) fn committed(&mut self, uid: &str, now: Instant) {
-        let deadline = now + REPORTED_WITHIN;
-        if let Some(Pod { state: State::Reserved(reservation), .. }) = self.pods.get_mut(uid)
-            && !reservation.bound
-        {
-            (reservation.bound, reservation.deadline) = (true, deadline);
+        if let Some(reservation) = self.unbound_reservation(uid) {
+            (reservation.bound, reservation.deadline) = (true, now + REPORTED_WITHIN);
+        }
+    }
+
+    /// Gives a reservation that isn't bound more time.
+    pub(crate) fn renew(&mut self, uid: &str, deadline: Instant) {
+        if let Some(reservation) = self.unbound_reservation(uid) {
+            reservation.deadline = deadline;
+        }
+    }
+
+    fn unbound_reservation(&mut self, uid: &str) -> Option<&mut Reservation> {
+        match &mut self.pods.get_mut(uid)?.state {
+            State::Reserved(reservation) if !reservation.bound => Some(reservation),
+            State::Reserved(_) | State::Waiting(_) | State::Confirmed => None,
         }
     }
 
@@ -436,7 +463,16 @@ impl ClusterState {
                 self.reserved.insert(Arc::clone(&node), reserved);
             }
         }
-        self.known_node(node).into_iter().collect()
+        self.left(uid, node).into_iter().collect()
+    }
+
+    /// The node that a pod has left, if it reports, by which it is counted; else the pod counts no more.
+    fn left(&mut self, uid: &str, node: &str) -> Option<Arc<str>> {
+        let known = self.known_node(node);
+        if known.is_none() {
+            self.quotas.retain(node, |other| other != uid);
+        }
+        known
     }
 
     fn known_node(&self, name: &str) -> Option<Arc<str>> {
@@ -455,7 +491,10 @@ impl ClusterState {
             }
         };
         let holders = self.holders(name, report);
-        self.quotas.hold(name, &report.cards, &holders);
+        let is_stale = self.is_stale(name, report);
+        let is_there = |holder: &&Holder| !is_stale || self.cpu.is_on(&holder.uid, name);
+        let there: Vec<&Holder> = holders.iter().filter(is_there).collect();
+        self.quotas.hold(name, &report.cards, &there);
         let mut cards: Box<[_]> = report.cards.clone().into();
         hold(&mut cards, holders.iter().flat_map(|holder| holder.on.iter().copied()));
         Some(Node {

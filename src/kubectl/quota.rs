@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cluster::{ClusterArgs, Refusal};
 use crate::explain::config;
-use crate::explain::fetch::{take_nodes, take_quotas};
+use crate::explain::fetch::{take_machines, take_nodes, take_quotas};
 use crate::output::{CommandOutput, Format, format};
 use crate::text::table;
 
@@ -77,8 +77,8 @@ struct Use {
     is: Amount,
 }
 
-/// Pods whose GPUs their nodes may not have reported yet.
-const ON_THEIR_WAY: &str = "spec.nodeName!=,status.phase=Pending";
+/// Pods that hold what their nodes report, or will.
+const ON_NODES: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
 /// Reads the quotas and what counts for them, and puts it into words.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
@@ -92,8 +92,15 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     take_nodes(&cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     let path =
         namespace.as_ref().map_or_else(|| "/api/v1/pods".to_owned(), |name| format!("/api/v1/namespaces/{name}/pods"));
-    match cluster.list_at::<PodView>(&path, ListParams::default().fields(ON_THEIR_WAY)).await {
-        Ok(pods) => pods.iter().for_each(|pod| index.apply_pod(pod, Instant::now())),
+    match cluster.list_at::<PodView>(&path, ListParams::default().fields(ON_NODES)).await {
+        Ok(pods) => {
+            for pod in &pods {
+                index.apply_pod(pod, Instant::now());
+            }
+            if let Err(refused) = take_machines(&cluster, &index).await {
+                told.remarks.push(format!("warning: pods that are gone from dead nodes are counted: {refused}"));
+            }
+        }
         Err(refused) => told
             .remarks
             .push(format!("warning: GPUs reserved for pods that haven't started yet aren't counted: {refused}")),

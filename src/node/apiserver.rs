@@ -10,6 +10,7 @@ pub mod desired;
 mod events;
 mod findings;
 mod labels;
+mod latest;
 mod load;
 mod node;
 mod pod_annotation;
@@ -38,10 +39,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::bound_pods::BoundPods;
 pub use self::cluster::node_labels;
-use self::cluster::{Attempt, Attempts, Cached, Cluster, Latest, concerns_one_object};
+use self::cluster::{Attempt, Attempts, Cluster, concerns_one_object};
 use self::desired::Desired;
 use self::events::PendingEvent;
 use self::findings::ReportedViolations;
+use self::latest::{Cached, Latest};
 use self::load::UtilizationWrites;
 use self::node::{NodeFacts, NodeView};
 use self::pruned::Pruned;
@@ -236,8 +238,8 @@ impl Publisher {
     pub async fn run(mut self, stop: CancellationToken) {
         let name = &self.settings.node_name;
         let requests = self.attempts.requests();
-        let mut node = cluster::watch(self.cluster.nodes.clone(), "nodes", name, requests, &stop);
-        let mut gpu_node = cluster::watch(self.cluster.gpu_nodes.clone(), "gpunodes", name, requests, &stop);
+        let mut node = latest::watch(self.cluster.nodes.clone(), "nodes", name, requests, &stop);
+        let mut gpu_node = latest::watch(self.cluster.gpu_nodes.clone(), "gpunodes", name, requests, &stop);
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
@@ -340,7 +342,7 @@ impl Publisher {
     }
 
     /// Writes the Node, if it should say anything else; returns the answer.
-    async fn write_node(&mut self, view: &View, node: &NodeView) -> Option<NodeView> {
+    async fn write_node(&mut self, view: &View, node: &NodeView) -> Cached<NodeView> {
         let facts = self.node_facts(view, node);
         let patch = match &facts {
             Some(facts) => facts.patch(node),
@@ -349,19 +351,19 @@ impl Publisher {
         let capacity = self.amounts(&Allocations::default(), &view.inventory);
         let Some(patch) = patch else {
             self.remember_offered(facts, capacity);
-            return None;
+            return Cached::Unknown;
         };
         if facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
             let is_planned = self.capacity == capacity && view.is_planned();
             let delay = if is_planned { PLANNED_SHRINK_DELAY } else { SHRINK_DELAY };
             if self.shrunk.get_or_insert_with(Instant::now).elapsed() < delay {
-                return None;
+                return Cached::Unknown;
             }
         }
         let written = self.cluster.patch_node(&patch);
-        let answer = self.attempts.make("patch nodes/status", written).await?;
+        let Some(answer) = self.attempts.make("patch nodes/status", written).await else { return Cached::Unknown };
         self.remember_offered(facts, capacity);
-        Some(answer)
+        Cached::Present(Box::new(answer))
     }
 
     fn remember_offered(&mut self, facts: Option<NodeFacts>, capacity: BTreeMap<String, u64>) {
@@ -396,19 +398,20 @@ impl Publisher {
         })
     }
 
-    /// Writes the `GpuNode`; returns whether it shows the view, and the answer if it was written.
+    /// Writes the `GpuNode`; returns whether it shows the view, and the answer; `Unknown` if nothing was written.
     async fn write_gpu_node(
         &mut self,
         view: &View,
         node: &NodeView,
         gpu_node: &Cached<GpuNode>,
-    ) -> (bool, Option<GpuNode>) {
+    ) -> (bool, Cached<GpuNode>) {
         let Cached::Present(there) = gpu_node else {
             if matches!(gpu_node, Cached::Unknown) {
-                return (false, None);
+                return (false, Cached::Unknown);
             }
             let made = self.cluster.create_gpu_node(node);
-            return (false, self.attempts.make("create gpunodes", made).await);
+            let made = self.attempts.make("create gpunodes", made).await;
+            return (false, made.map_or(Cached::Unknown, |made| Cached::Present(Box::new(made))));
         };
         let PublishSettings { scales, oversubscription, tier, utilization, .. } = self.settings;
         let shown = there.status.as_ref();
@@ -417,7 +420,7 @@ impl Publisher {
         if utilization {
             load::show(&mut status, &view.inventory);
         }
-        let mut answer = None;
+        let mut answer = Cached::Unknown;
         // A daemon that ends has few seconds to say so: a pause after overload would outlast it.
         if view.draining && !self.last.draining {
             self.attempts.forget("patch gpunodes/status");
@@ -426,13 +429,15 @@ impl Publisher {
         if differs && self.utilization_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);
             match self.attempts.make("patch gpunodes/status", written).await {
-                Some(Some(written)) => {
+                Some(Cached::Present(written)) => {
                     if let Some(kept) = &written.status {
                         self.pruned.compare(status, kept.clone());
                     }
-                    answer = Some(written);
+                    answer = Cached::Present(written);
                 }
-                Some(None) | None => return (false, None),
+                // Deleted a moment ago: the next round makes it again.
+                Some(answer) => return (false, answer),
+                None => return (false, Cached::Unknown),
             }
         }
         self.announced.send_if_modified(|announced| std::mem::replace(announced, view.draining) != view.draining);

@@ -55,10 +55,10 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
 /// Why the pod can't start before others of its namespace end. The extender keeps to quotas at every binding; a pod that
 /// names its node goes past it.
 fn over_quota(pod: &Pod, fit: &Feasibility) -> Option<Refusal> {
-    let reason = Arc::clone(&fit.exceeded.first()?.reason);
-    if fit.is_over_quota {
-        return Some(Refusal::Quota(reason));
+    if let Some(reason) = &fit.used_up {
+        return Some(Refusal::Quota(Arc::clone(reason)));
     }
+    let reason = Arc::clone(&fit.exceeded.first()?.reason);
     pod.node().map(|_| Refusal::NodeNamed(reason))
 }
 

@@ -1,4 +1,5 @@
 mod histories;
+mod quotas;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -80,6 +81,15 @@ fn reservation_ends_on_failed_binding_ended_pod_or_timeout() {
     assert_eq!(held(&index, "n1"), [30]);
     index.expire(now + AGES);
     assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Unbound)), (vec![0], 1));
+
+    let again = now + BOUND_WITHIN / 2;
+    for asked in [now, again] {
+        index.reserve(&demand(&a), "n1", asked).expect("an empty card, or the same again");
+    }
+    index.expire(now + BOUND_WITHIN);
+    assert_eq!(held(&index, "n1"), [30], "the second Binding may be on its way");
+    index.expire(again + BOUND_WITHIN);
+    assert_eq!(held(&index, "n1"), [0]);
 
     let planned = index.reserve(&demand(&a), "n1", now).expect("an empty card");
     index.apply_pod(&bound(a, &planned), now);

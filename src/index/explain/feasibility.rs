@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::CardId;
 use divvy_api::annotation::Preferences;
-use divvy_placement::{NodeScore, is_allowed};
+use divvy_placement::NodeScore;
 
 use crate::cluster::Index;
 use crate::demand::{Demand, Exceeded};
@@ -35,8 +35,8 @@ pub struct Feasibility {
     pub reasons: Vec<(Arc<str>, usize)>,
     /// Models that its namespace may have no more GPUs of.
     pub exceeded: Vec<Exceeded>,
-    /// Whether these are all models that it asks for.
-    pub is_over_quota: bool,
+    /// Which quota keeps it from GPUs of all models that it asks for, also from those that no node has.
+    pub used_up: Option<Arc<str>>,
 }
 
 pub(crate) const MOST_NAMED: usize = 5;
@@ -58,7 +58,6 @@ impl Index {
         let allowed = demand.avoiding(&exceeded);
         let (asked, query) = (&Query::new(demand, self.config()), &Query::new(&allowed, self.config()));
         let view = self.view();
-        let is_over_quota = !exceeded.is_empty() && none_is_left(&allowed, &view);
         let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
         let (best, is_certain) = if query.is_slow() {
             self.best_by_search(query, &view, patience)
@@ -95,7 +94,7 @@ impl Index {
             asked: sample.len(),
             reasons: grouped(of_cards.chain(barred)),
             exceeded,
-            is_over_quota,
+            used_up: self.used_up(demand),
         }
     }
 
@@ -141,12 +140,6 @@ fn best_of(
         best.truncate(MOST_NAMED);
     }
     best
-}
-
-/// Whether there is no model that the pod may have GPUs of.
-fn none_is_left(demand: &Demand, view: &View) -> bool {
-    let Preferences { models, avoid_models, .. } = &demand.preferences;
-    view.hardware().iter().all(|kind| !is_allowed(&kind.model, models, avoid_models))
 }
 
 /// Whether the pod would fit somewhere if all GPUs were healthy and free. One node stands for all of its kind, unless the pod

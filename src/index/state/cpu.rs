@@ -43,6 +43,11 @@ impl CpuRequests {
         Some(node)
     }
 
+    /// Whether the pod is on this node.
+    pub(crate) fn is_on(&self, uid: &str, node: &str) -> bool {
+        self.pods_on_nodes.get(uid).is_some_and(|pod| &*pod.node == node)
+    }
+
     /// UIDs of pods on nodes.
     pub(crate) fn pods_on_nodes(&self) -> impl Iterator<Item = &Arc<str>> {
         self.pods_on_nodes.keys()

@@ -1,14 +1,14 @@
 //! `GpuQuota`s, and what the pods of each namespace hold of each model.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use divvy_api::gpuquota::{Amount, GpuQuotaSpec, Limits, counted};
 use divvy_api::pod::peak;
-use divvy_api::{Share, Totals};
-use divvy_placement::{Card, Hardware, is_allowed};
+use divvy_api::{GpuRequest, Share, Totals};
+use divvy_placement::{Card, Hardware, Taken, is_allowed};
 
-use crate::demand::{Demand, Exceeded};
+use crate::demand::{Demand, Exceeded, pattern};
 use crate::snapshot::Holder;
 
 /// The quotas, and the counts that they are compared with.
@@ -85,19 +85,16 @@ impl Quotas {
     }
 
     /// Replaces what is held on a node. Pods that are only nominated hold nothing yet.
-    pub(crate) fn hold(&mut self, node: &Arc<str>, cards: &[Card], holders: &[Holder]) {
-        self.release(node);
+    pub(crate) fn hold(&mut self, node: &Arc<str>, cards: &[Card], holders: &[&Holder]) {
+        self.retain(node, |_| false);
         let mut on_node = Vec::new();
         for holder in holders.iter().filter(|holder| !holder.is_nominated) {
-            for taken in &holder.on {
-                let Some(card) = cards.get(taken.card) else { continue };
-                on_node.push(Counted {
-                    uid: Arc::clone(&holder.uid),
-                    namespace: Arc::clone(&holder.namespace),
-                    model: Arc::clone(&card.model),
-                    totals: counted(&taken.share, card.memory, taken.slots),
-                });
-            }
+            on_node.extend(by_card(cards, &holder.on).map(|(model, totals)| Counted {
+                uid: Arc::clone(&holder.uid),
+                namespace: Arc::clone(&holder.namespace),
+                model: Arc::clone(model),
+                totals,
+            }));
         }
         for Counted { namespace, model, totals, .. } in &on_node {
             let models = self.held.entry(Arc::clone(namespace)).or_default();
@@ -107,9 +104,14 @@ impl Quotas {
         self.on_nodes.insert(Arc::clone(node), on_node);
     }
 
-    /// Forgets what is held on a node.
-    pub(crate) fn release(&mut self, node: &str) {
-        for Counted { namespace, model, totals, .. } in self.on_nodes.remove(node).into_iter().flatten() {
+    /// Forgets what is held on a node, except by pods that stay.
+    pub(crate) fn retain(&mut self, node: &str, stays: impl Fn(&str) -> bool) {
+        let Some((node, on_node)) = self.on_nodes.remove_entry(node) else { return };
+        let (staying, going): (Vec<_>, Vec<_>) = on_node.into_iter().partition(|counted| stays(&counted.uid));
+        if !staying.is_empty() {
+            self.on_nodes.insert(node, staying);
+        }
+        for Counted { namespace, model, totals, .. } in going {
             let Some(models) = self.held.get_mut(&namespace) else { continue };
             if let Some(held) = models.get_mut(&model) {
                 *held = held.each(totals, u64::saturating_sub);
@@ -146,16 +148,16 @@ impl Quotas {
         own.fold(held, |sum, counted| sum.each(counted.totals, u64::saturating_sub))
     }
 
-    /// Models of which the pod may have no GPUs, as its namespace would hold too much of them. What the pod has `reserved` on a
-    /// node already doesn't count against itself. A pod counts as if all its GPUs were of the one model.
-    pub(crate) fn exceeded(&self, demand: &Demand, hardware: &[Hardware], reserved: Option<&str>) -> Vec<Exceeded> {
+    /// Models of these kinds of which the pod may have no GPUs, as its namespace would hold too much of them. What the pod has
+    /// `reserved` on a node already doesn't count against itself. A pod counts as if all its GPUs were of the one model.
+    pub(crate) fn exceeded(&self, demand: &Demand, kinds: &[&Hardware], reserved: Option<&str>) -> Vec<Exceeded> {
         let Some(quotas) = self.by_namespace.get(&demand.namespace) else { return Vec::new() };
         let counted = reserved.and_then(|node| self.on_nodes.get(node)).into_iter().flatten();
         let own: Vec<&Counted> = counted.filter(|counted| counted.uid == demand.uid).collect();
         let used = quotas.iter().map(|(name, quota)| (name, quota, self.used(&demand.namespace, quota, &own)));
         let used: Vec<_> = used.collect();
         let mut exceeded: Vec<Exceeded> = Vec::new();
-        for kind in hardware {
+        for kind in kinds {
             let is_known = exceeded.iter().any(|known| known.model == kind.model);
             let preferences = &demand.preferences;
             if is_known || !is_allowed(&kind.model, &preferences.models, &preferences.avoid_models) {
@@ -168,6 +170,44 @@ impl Quotas {
         }
         exceeded
     }
+
+    /// Why the pod may not take this of a node's cards, if so. Unlike [`exceeded`](Self::exceeded) this judges all that it would
+    /// hold there, of each model and on each card.
+    pub(crate) fn problem(&self, namespace: &str, cards: &[Card], takes: &[Taken]) -> Option<Arc<str>> {
+        let problem = |(name, quota): (&String, &Quota)| {
+            let counted = by_card(cards, takes).filter(|(model, _)| quota.counts(model));
+            let wanted = counted.fold(Totals::default(), |sum, (_, totals)| sum.each(totals, u64::saturating_add));
+            quota.problem(name, &wanted, &self.used(namespace, quota, &[]))
+        };
+        self.by_namespace.get(namespace)?.iter().find_map(problem).map(Arc::from)
+    }
+
+    /// Patterns of those models of a node that count for a quota, and of which the pod takes nothing: it hasn't been judged
+    /// by them.
+    pub(crate) fn not_judged(&self, namespace: &str, cards: &[Card], takes: &[Taken]) -> Vec<String> {
+        let Some(quotas) = self.by_namespace.get(namespace) else { return Vec::new() };
+        let used: BTreeSet<&Arc<str>> = by_card(cards, takes).map(|(model, _)| model).collect();
+        let models: BTreeSet<&Arc<str>> = cards.iter().map(|card| &card.model).collect();
+        let counts = |model: &&&Arc<str>| quotas.values().any(|quota| quota.counts(model));
+        models.difference(&used).filter(counts).map(|model| pattern(model)).collect()
+    }
+
+    /// Why the pod can have no GPU before others of its namespace end, whichever models nodes have or may come to have. A quota
+    /// on some models refuses only pods that name those.
+    pub(crate) fn used_up(&self, demand: &Demand) -> Option<Arc<str>> {
+        let (quotas, wanted) = (self.by_namespace.get(&demand.namespace)?, least(demand));
+        let problem = |named: Option<&String>| {
+            quotas.iter().filter(|(_, quota)| quota.counts_all(named)).find_map(|(name, quota)| {
+                quota.problem(name, &wanted, &self.used(&demand.namespace, quota, &[])).map(Arc::from)
+            })
+        };
+        let named = &demand.preferences.models;
+        if named.is_empty() {
+            return problem(None);
+        }
+        let problems: Option<Vec<Arc<str>>> = named.iter().map(|name| problem(Some(name))).collect();
+        problems?.into_iter().next()
+    }
 }
 
 // === impl Quota ===
@@ -175,6 +215,11 @@ impl Quotas {
 impl Quota {
     fn counts(&self, model: &str) -> bool {
         is_allowed(model, &self.models, &[])
+    }
+
+    /// Whether all models count that have this in their name; `None`: all models at all.
+    fn counts_all(&self, named: Option<&String>) -> bool {
+        self.models.is_empty() || named.is_some_and(|named| self.counts(named.trim_start_matches('=')))
     }
 
     /// Why a pod that wants so much is too much for it, in the words of `resourcequota/controller.go`.
@@ -201,6 +246,24 @@ impl Quota {
             )
         })
     }
+}
+
+/// What counts of each card that a pod takes something of, with the card's model.
+fn by_card<'c>(cards: &'c [Card], takes: &'c [Taken]) -> impl Iterator<Item = (&'c Arc<str>, Totals)> {
+    let known = takes.iter().filter_map(|taken| Some((cards.get(taken.card)?, taken)));
+    known.map(|(card, taken)| (&card.model, counted(&taken.share, card.memory, taken.slots)))
+}
+
+/// The least that a pod holds at its peak, of whichever models.
+fn least(demand: &Demand) -> Totals {
+    peak(demand.containers.iter().filter_map(|container| {
+        let request = container.request?;
+        let is_whole = request.is_exclusive() || demand.preferences.wants_instances();
+        let whole = if is_whole { GpuRequest::whole(request.cards).totals() } else { Totals::default() };
+        let cards = request.cards.into();
+        let something = Totals { memory: cards, percent: cards, ..Totals::default() };
+        Some((container.kind, request.totals().each(whole, u64::max).each(something, u64::max)))
+    }))
 }
 
 /// What a pod would hold if all its GPUs were of this kind, at its peak.

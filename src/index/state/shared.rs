@@ -13,6 +13,8 @@ pub(crate) struct SharedValues {
     links: HashMap<Box<[Link]>, Arc<Links>>,
     /// Kinds of cards, by number. None is removed.
     hardware: Vec<Hardware>,
+    /// Cards of each kind that nodes report, by the same number.
+    cards: Vec<usize>,
 }
 
 /// More kinds of cards than any cluster has: a node that reports another kind every second mustn't fill the memory.
@@ -36,6 +38,7 @@ impl SharedValues {
         let at = known.unwrap_or_else(|| {
             if self.hardware.len() < MOST_HARDWARE {
                 self.hardware.push(wanted);
+                self.cards.push(0);
             }
             self.hardware.len() - usize::from(self.hardware.len() < MOST_HARDWARE)
         });
@@ -45,6 +48,29 @@ impl SharedValues {
     /// All kinds of cards.
     pub(crate) fn hardware(&self) -> &[Hardware] {
         &self.hardware
+    }
+
+    /// Kinds of the cards that nodes report now.
+    pub(crate) fn present(&self) -> impl Iterator<Item = &Hardware> {
+        self.hardware.iter().zip(&self.cards).filter(|(_, cards)| **cards > 0).map(|(kind, _)| kind)
+    }
+
+    /// Counts the cards of a report, by the numbers of their kinds.
+    pub(crate) fn come(&mut self, kinds: &[u16]) {
+        self.change(kinds, |cards| cards + 1);
+    }
+
+    /// Takes the cards of a former report out of the count.
+    pub(crate) fn go(&mut self, kinds: &[u16]) {
+        self.change(kinds, |cards| cards.saturating_sub(1));
+    }
+
+    fn change(&mut self, kinds: &[u16], change: impl Fn(usize) -> usize) {
+        for kind in kinds {
+            if let Some(cards) = self.cards.get_mut(usize::from(*kind)) {
+                *cards = change(*cards);
+            }
+        }
     }
 
     /// Table of links; `link` is called for each pair, the lower position first.

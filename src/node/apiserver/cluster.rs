@@ -1,44 +1,28 @@
 //! Reads and writes of this node's objects at the API server.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
-use divvy_runtime::api_server::{Delays, Requests, watch_object, within_deadline};
-use futures::StreamExt as _;
+use divvy_runtime::api_server::{Delays, Requests, within_deadline};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
-use tokio::sync::watch::error::RecvError;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::events::PendingEvent;
+use super::latest::Cached;
 use super::node::NodeView;
 use divvy_node_core::pod::PodRef;
 
 /// Field manager of the `GpuNode`'s status in `managedFields`.
 const MANAGER: &str = "divvy-node";
-
-/// An object as last received from the API server.
-#[derive(Clone, Debug)]
-pub(super) enum Cached<K> {
-    /// Not received yet.
-    Unknown,
-    /// No object of that name exists.
-    Gone,
-    /// The object.
-    Present(Box<K>),
-}
 
 /// The objects of one node.
 pub(super) struct Cluster {
@@ -56,13 +40,6 @@ struct PodView {
     metadata: ObjectMeta,
 }
 
-/// An object as last received: by the watch, or as the answer to a write, which the watch shows later. Where only the watch
-/// counted, an API server whose watches are late would be written to again and again.
-pub(super) struct Latest<K> {
-    watched: Receiver<Cached<K>>,
-    answer: Option<Box<K>>,
-}
-
 /// Attempts to write, by request.
 pub(super) struct Attempts {
     requests: Requests,
@@ -74,26 +51,6 @@ pub(super) struct Attempts {
 pub(super) struct Attempt {
     delays: Delays,
     not_before: Option<Instant>,
-}
-
-/// Follows one object until `stop`.
-pub(super) fn watch<K>(
-    api: Api<K>,
-    resource: &'static str,
-    name: &str,
-    requests: &Requests,
-    stop: &CancellationToken,
-) -> Latest<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
-    let (sender, receiver) = tokio::sync::watch::channel(Cached::Unknown);
-    let objects = watch_object(api, resource, name, requests.clone()).take_until(stop.clone().cancelled_owned());
-    tokio::spawn(objects.for_each(move |object| {
-        sender.send_replace(object.map_or(Cached::Gone, |object| Cached::Present(Box::new(object))));
-        std::future::ready(())
-    }));
-    Latest { watched: receiver, answer: None }
 }
 
 /// The labels of a node.
@@ -113,33 +70,6 @@ pub(super) async fn find_node(client: Client, name: &str) -> kube::Result<Option
 fn is_another(status: &Status) -> bool {
     let immutable = status.code == 422 && status.message.contains("metadata.uid");
     immutable || (status.is_conflict() && status.message.contains("UID in precondition"))
-}
-
-// === impl Latest ===
-
-impl<K: Clone> Latest<K> {
-    /// Waits until the watch shows something new.
-    pub(super) async fn changed(&mut self) -> Result<(), RecvError> {
-        self.watched.changed().await?;
-        self.answer = None;
-        Ok(())
-    }
-
-    /// The object as it is now, as far as known.
-    pub(super) fn get(&mut self) -> Cached<K> {
-        if self.watched.has_changed().unwrap_or_default() {
-            self.answer = None;
-        }
-        let watched = self.watched.borrow_and_update();
-        self.answer.as_ref().map_or_else(|| watched.clone(), |answer| Cached::Present(answer.clone()))
-    }
-
-    /// Takes over the answer to a write.
-    pub(super) fn answered(&mut self, answer: Option<K>) {
-        if let Some(object) = answer {
-            self.answer = Some(Box::new(object));
-        }
-    }
 }
 
 // === impl Cluster ===
@@ -177,17 +107,19 @@ impl Cluster {
         }
     }
 
-    /// Writes the status and returns the object as the API server stored it; `None` if it is gone.
+    /// Writes the status and returns the object as the API server stored it; `Unknown` if its kind isn't defined now.
     ///
     /// By merge patch: every field of the status is written each time, and a definition older than the daemon prunes what it
     /// doesn't declare, where server-side apply answers 500 (`field not declared in schema`, 1.36.3) and writes nothing.
-    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Option<GpuNode>> {
+    pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Cached<GpuNode>> {
         let patch = json!({ "status": status });
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Merge(patch)).await {
-            // Deleted a moment ago: the watch will say so, and then it is made again.
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-            written => written.map(Some),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                let is_named = status.details.is_some_and(|details| !details.name.is_empty());
+                Ok(if is_named { Cached::Gone } else { Cached::Unknown })
+            }
+            written => written.map(|written| Cached::Present(Box::new(written))),
         }
     }
 

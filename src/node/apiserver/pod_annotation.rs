@@ -41,14 +41,19 @@ pub(super) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<
     annotations_of(&record, &given, now.as_nanosecond())
 }
 
-/// Whether the pod was listed with this annotation: by an earlier daemon, whose ledger may have had another revision.
+/// Whether the pod was listed with this annotation and those beside it: by an earlier daemon, whose ledger may have had another
+/// revision.
 pub(super) fn is_listed(view: &View, pod: &PodRef, cards: &Cards) -> bool {
     let written = listed::<Cards>(view, pod);
     written.is_some_and(|written| (written.tier, &written.containers) == (cards.tier, &cards.containers))
+        && of_dialect(view, pod, Timestamp::UNIX_EPOCH).keys().all(|key| text(view, pod, key).is_some())
 }
 
 /// An annotation that the pod was listed with; none that can't be read.
 fn listed<D: Document>(view: &View, pod: &PodRef) -> Option<D> {
-    let listed = view.listed.iter().find(|listed| listed.uid == pod.uid)?;
-    annotation::decode(listed.annotations.get(D::KEY)?).ok()
+    annotation::decode(text(view, pod, D::KEY)?).ok()
+}
+
+fn text<'v>(view: &'v View, pod: &PodRef, key: &str) -> Option<&'v String> {
+    view.listed.iter().find(|listed| listed.uid == pod.uid)?.annotations.get(key)
 }

@@ -103,11 +103,15 @@ fn pod_beyond_its_quota_is_refused_with_what_is_left() {
     let reason = "exceeded GpuQuota a100, requested: gpu=1, used: gpu=4, limited: gpu=4";
     let exceeded = vec![Exceeded { model: "NVIDIA A100".into(), reason: reason.into() }];
     let reply = |fit: &Feasibility, pod: Value| ask_index(&settings, &created(pod), Endpoint::Mutate, fit);
-    let everywhere = Feasibility { exceeded: exceeded.clone(), is_over_quota: true, ..nowhere() };
+    let everywhere = Feasibility { used_up: Some(reason.into()), ..nowhere() };
     let refused = reply(&everywhere, whole());
     assert_eq!(refused.refusal(), format!("403 Forbidden: {reason}: kubectl divvy quota shows what is held"));
-    let elsewhere = Feasibility { exceeded, ..two_nodes() };
+    let elsewhere = Feasibility { exceeded: exceeded.clone(), ..two_nodes() };
     assert!(reply(&elsewhere, whole()).allowed, "other models are free");
+    let nowhere_yet = Feasibility { exceeded, reasons: vec![(reason.into(), 3)], ..nowhere() };
+    let reply_now = reply(&nowhere_yet, whole());
+    assert!(reply_now.allowed, "another model may come");
+    assert_eq!(reply_now.warnings, [format!("0/3 nodes are available: 3 {reason}")]);
     let mut named = whole();
     named["spec"]["nodeName"] = json!("n1");
     let refused = reply(&elsewhere, named);

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use divvy_api::annotation::{self, Planned};
+use divvy_api::annotation::{self, Planned, PlannedCards};
+use divvy_api::gpunode::{CardStatus, ShareStatus};
 use divvy_api::gpuquota::{Amount, GpuQuotaSpec, counted};
 use divvy_api::names::annotation::{AVOID_CARD_MODEL, CARD_MODEL, PLANNED};
-use divvy_api::{Memory, Totals};
+use divvy_api::pod::peak;
+use divvy_api::{ContainerKind, ContainerRequest, Memory, Totals};
 use divvy_index::demand::Demand;
-use divvy_index::fixture::AGES;
+use divvy_index::fixture::{AGES, container};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -111,6 +113,8 @@ enum Step {
         gib: u64,
         cores: u32,
         wish: Option<(&'static str, &'static str)>,
+        /// Number and memory of an init container's GPUs.
+        init: Option<(u32, u64)>,
     },
     Bind {
         pod: usize,
@@ -126,6 +130,8 @@ enum Step {
     /// A daemon reports what the pods of its node hold.
     Report(usize),
     End(usize),
+    /// A `GpuNode` is deleted, and its daemon makes it again with its next report.
+    Delete(usize),
     Quota {
         gpu: Option<u64>,
         gib: Option<u64>,
@@ -143,16 +149,18 @@ enum Fate {
 
 fn steps() -> impl Strategy<Value = Step> {
     let wish = select(vec![None, None, None, Some((CARD_MODEL, "A100")), Some((AVOID_CARD_MODEL, "A100"))]);
-    let create = (1u32..3, select(vec![4u64, 10, 14]), select(vec![0u32, 30, 100]), wish);
+    let init = prop::option::of((1u32..3, select(vec![4u64, 14])));
+    let create = (1u32..3, select(vec![4u64, 10, 14]), select(vec![0u32, 30, 100]), wish, init);
     let quota = (prop::option::of(0u64..6), prop::option::of(0u64..120));
     prop_oneof![
-        3 => create.prop_map(|(cards, gib, cores, wish)| Step::Create { cards, gib, cores, wish }),
+        3 => create.prop_map(|(cards, gib, cores, wish, init)| Step::Create { cards, gib, cores, wish, init }),
         8 => (0usize..12, 0..NODES.len()).prop_map(|(pod, node)| Step::Bind { pod, node }),
         6 => (0usize..4, select(vec![Fate::Bound, Fate::Bound, Fate::Refused, Fate::AnswerLost]))
             .prop_map(|(binding, fate)| Step::Land { binding, fate }),
         2 => Just(Step::Watch),
         3 => (0..NODES.len()).prop_map(Step::Report),
         2 => (0usize..12).prop_map(Step::End),
+        1 => (0..NODES.len()).prop_map(Step::Delete),
         1 => quota.prop_map(|(gpu, gib)| Step::Quota { gpu, gib }),
         1 => Just(Step::Failover),
     ]
@@ -179,14 +187,30 @@ impl World {
         Self { leader, quota, reports: nodes(), pods: BTreeMap::new(), posted: Vec::new(), created: 0 }
     }
 
-    /// What a pod holds of the limited model by this plan.
-    fn held(&self, pod: &PodView, planned: &Planned) -> Totals {
+    /// What a pod's containers hold by this plan, in admission order. Of the GPUs that it may draw a container draws the first.
+    fn shares(&self, pod: &PodView, planned: &Planned) -> Vec<(ContainerRequest, Vec<&CardStatus>)> {
         let demand = Demand::of(pod, self.leader.index.config()).expect("a request").expect("cards");
-        let request = demand.containers[0].request.expect("cards");
+        let cards = || self.reports.iter().flat_map(|node| &node.status.as_ref().expect("a status").cards);
+        let held = demand.containers.into_iter().map(|container| {
+            let PlannedCards { chosen, reused } = &planned.containers[&container.name];
+            let wanted = container.request.expect("cards").cards as usize;
+            let uuids: Vec<_> = chosen.iter().chain(reused).take(wanted).collect();
+            (container, cards().filter(|card| uuids.contains(&&card.uuid)).collect())
+        });
+        held.collect()
+    }
+
+    /// What a pod holds of the limited model by this plan: of each GPU its peak there.
+    fn held(&self, pod: &PodView, planned: &Planned) -> Totals {
+        let shares = self.shares(pod, planned);
         let cards = self.reports.iter().flat_map(|node| &node.status.as_ref().expect("a status").cards);
-        let chosen = cards.filter(|card| planned.containers["main"].chosen.contains(&card.uuid));
-        let limited = chosen.filter(|card| card.model != T4);
-        let held = limited.map(|card| counted(&request.share_on(card.memory), card.memory, 1));
+        let held = cards.filter(|card| card.model != T4).filter_map(|card| {
+            let there = shares.iter().filter(|(_, cards)| cards.iter().any(|held| held.uuid == card.uuid));
+            let share = |container: &ContainerRequest| container.request.expect("cards").share_on(card.memory);
+            let there: Vec<_> = there.map(|(container, _)| (container.kind, share(container))).collect();
+            // One init container and one container: where both have the GPU, the device is the same.
+            (!there.is_empty()).then(|| counted(&peak(there), card.memory, 1))
+        });
         held.fold(Totals::default(), |sum, held| sum.each(held, u64::saturating_add))
     }
 
@@ -207,9 +231,11 @@ impl World {
 
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match step {
-            Step::Create { cards, gib, cores, wish } => {
+            Step::Create { cards, gib, cores, wish, init } => {
                 self.created += 1;
                 let mut pod = pod(&format!("p{}", self.created), *cards, *gib, *cores);
+                let init = init.map(|(cards, gib)| container("init", ContainerKind::Init, cards, gib, 0));
+                pod.containers.splice(0..0, init);
                 pod.annotations.extend(wish.map(|(key, value)| (key.to_owned(), value.to_owned())));
                 self.leader.index.apply_pod(&pod, Instant::now());
                 self.pods.insert(pod.uid.clone(), pod);
@@ -248,6 +274,7 @@ impl World {
                     self.leader.index.delete_pod(&uid);
                 }
             }
+            Step::Delete(at) => self.leader.index.delete_gpu_node(NODES[*at]),
             Step::Quota { gpu, gib } => {
                 self.quota = spec(&json!({"gpu": gpu, "gpumem": gib.map(|gib| format!("{gib}Gi"))}));
                 self.leader.index.apply_quota("default", "a100", Ok(&self.quota));
@@ -290,15 +317,16 @@ impl World {
         let mut shares = Vec::new();
         for pod in self.pods.values().filter(|pod| pod.node.as_deref() == Some(NODES[at])) {
             let planned: Planned = annotation::decode(&pod.annotations[PLANNED]).expect("a plan");
-            let demand = Demand::of(pod, self.leader.index.config()).expect("a request").expect("cards");
-            let request = demand.containers[0].request.expect("cards");
-            let cards = &self.reports[at].status.as_ref().expect("a status").cards;
-            for (number, card) in cards.iter().enumerate() {
-                if planned.containers["main"].chosen.contains(&card.uuid) {
-                    let mut share = share(&self.reports[at], &pod.uid, number, 0, 0);
-                    share.share = request.share_on(card.memory);
-                    shares.push(share);
-                }
+            for (container, cards) in self.shares(pod, &planned) {
+                shares.extend(cards.into_iter().map(|card| ShareStatus {
+                    pod_uid: pod.uid.clone(),
+                    namespace: pod.namespace.clone(),
+                    pod: pod.name.clone(),
+                    container: container.name.clone(),
+                    kind: container.kind,
+                    card: card.uuid.clone(),
+                    share: container.request.expect("cards").share_on(card.memory),
+                }));
             }
         }
         status(&mut self.reports[at]).shares = shares;

@@ -1,6 +1,7 @@
 //! Quotas of GPUs by model, through the API server, a leader that is killed, and the one that leads after it.
 
 use divvy_api::gpuquota::GpuQuota;
+use divvy_api::names::annotation::CARD_MODEL;
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
@@ -46,7 +47,11 @@ async fn quota_is_kept_to_at_bindings_and_by_the_next_leader() {
         };
         until("the quota in an explanation", explained).await;
     }
-    let refused = bench.create("/api/v1/namespaces/default/pods", &pod("d", 8, 0)).await;
+    let create = async |pod| bench.create("/api/v1/namespaces/default/pods", &pod).await;
+    assert_eq!(create(pod("patient", 8, 0)).await.code, 201, "a node with another model may come");
+    let mut named = pod("d", 8, 0);
+    named["metadata"]["annotations"] = json!({ CARD_MODEL: "A100" });
+    let refused = create(named).await;
     assert_eq!(refused.code, 403, "{}", refused.object);
     let message = refused.object["message"].as_str().unwrap();
     assert!(message.ends_with(&format!("{exceeded}: kubectl divvy quota shows what is held")), "{message}");

@@ -52,6 +52,19 @@ async fn use_of_quotas_is_shown_beside_their_limits() {
         "{}",
         explained.out
     );
+
+    // A dead node reports its pods for ever.
+    let used = async || {
+        let report: Value = serde_json::from_str(&bench.quota("l4 -n team-a -o json").await.out).unwrap();
+        report["quotas"][0]["amounts"][0]["used"].clone()
+    };
+    bench.server.delete("Pod", "team-a", "batch-0", Some(0)).unwrap();
+    assert_eq!(used().await, 2, "its container may be about to end");
+    let not_ready = |node: &mut Value| {
+        node["status"]["conditions"] = json!([{ "type": "Ready", "status": "Unknown" }]);
+    };
+    bench.server.edit("Node", "", "node-1", not_ready).unwrap();
+    assert_eq!(used().await, 1);
 }
 
 #[tokio::test]

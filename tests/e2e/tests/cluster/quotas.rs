@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
+use divvy_api::names::annotation::CARD_MODEL;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::view;
@@ -40,7 +41,10 @@ pub(crate) async fn kept_to_by_every_leader(cluster: &mut Cluster) -> anyhow::Re
     cluster.webhook_ready().await?;
     let refused = cluster
         .until("refusal of another pod", PATIENCE, async |this| {
-            let created = this.api.create(PODS, &pod("late")).await;
+            let mut late = pod("late");
+            // Without it a node with another model may come.
+            late["metadata"]["annotations"] = json!({CARD_MODEL: format!("={model}")});
+            let created = this.api.create(PODS, &late).await;
             if created.is_ok() {
                 this.api.delete(&format!("{PODS}/late")).await?;
             }

@@ -77,6 +77,18 @@ async fn edited_gpu_node_is_reverted_and_deleted_one_recreated() {
 }
 
 #[tokio::test]
+async fn deleted_gpu_node_is_made_again_while_the_watch_is_late() {
+    let bench = Bench::publishing().await;
+    bench.run(part("1000")).await;
+    bench.until_told("the share", |status| status.shares.len() == 1).await;
+    bench.server().swallow("watch", "/gpunodes", usize::MAX);
+    bench.server().drop_watches();
+    bench.server().delete("GpuNode", "", "node", None).unwrap();
+    bench.run(part("2000")).await;
+    bench.until_told("another one", |status| status.shares.len() == 2).await;
+}
+
+#[tokio::test]
 async fn older_crd_is_logged_once_until_replaced() {
     let mut bench = Bench::joined().await;
     let mut old = json!(GpuNode::crd());

@@ -61,6 +61,32 @@ async fn restarted_daemon_writes_nothing_that_is_already_so() {
 }
 
 #[tokio::test]
+async fn pod_gets_lacking_annotations_of_its_dialect_at_next_start() {
+    let mut bench = Bench::publishing().await;
+    let record = json!({
+        "version": "v1", "name": "gpushare", "containers": { "main": { "aliyun.com/gpu-mem": "1" } }, "outputs": ["gpushare"],
+    });
+    let uid = bench.run(part("1024").annotation("divvy.dev/dialect", record.to_string())).await;
+    let cards = bench.until_annotated(&uid).await;
+    // As a daemon left it that didn't write them yet.
+    let pod = bench.server().list("Pod").into_iter().find(|pod| pod["metadata"]["uid"] == *uid).unwrap();
+    let (name, is_theirs) = (pod["metadata"]["name"].as_str().unwrap(), |key: &String| key.starts_with("ALIYUN_COM_"));
+    let remove = |pod: &mut serde_json::Value| {
+        pod["metadata"]["annotations"].as_object_mut().unwrap().retain(|key, _| !is_theirs(key));
+    };
+    bench.kill().await;
+    let pod = bench.server().edit("Pod", "default", name, remove).unwrap();
+    bench.kubelet.update_pod(&uid, &serde_json::from_value(pod).unwrap()).unwrap();
+    bench.start(crate::bench::Stderr::Log).await;
+    let told = bench.until_shown("all of them", |view| {
+        let pod = view.get("Pod", "default", name)?;
+        let annotations = pod["metadata"]["annotations"].as_object()?;
+        (annotations.keys().filter(|key| is_theirs(key)).count() == 5).then(|| annotations["divvy.dev/cards"].clone())
+    });
+    assert_eq!(serde_json::from_str::<serde_json::Value>(told.await.as_str().unwrap()).unwrap(), cards);
+}
+
+#[tokio::test]
 async fn pod_of_the_same_name_with_another_uid_is_not_annotated() {
     let bench = Bench::publishing().await;
     // The API server has forgotten the pod that still runs here, and has another one by its name elsewhere.
