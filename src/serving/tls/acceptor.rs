@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio_rustls::TlsAcceptor;
@@ -52,6 +53,10 @@ pub fn for_clients(identity: Identity, check: impl CheckClient) -> Result<TlsAcc
     let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let config = config.with_client_cert_verifier(Arc::new(Clients(check)));
     let mut config = config.with_cert_resolver(Arc::new(identity));
+    // A session that is resumed brings its client along, and nobody checks the certificate: an authority that is gone would let
+    // in whoever it let in before.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
