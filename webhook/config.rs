@@ -122,6 +122,8 @@ pub struct SchedulerRewrite {
 pub const SERVICE: &str = "divvy-webhook";
 /// The Secret of the certificates that the webhook issues itself: its own and the scheduler's.
 pub const SECRET: &str = "divvy-webhook-tls";
+/// The scheduler's name in its certificate.
+pub const SCHEDULER: &str = "divvy-scheduler";
 /// The Lease of the leader.
 pub const LEASE: &str = "divvy-webhook";
 

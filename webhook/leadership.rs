@@ -7,13 +7,13 @@
 use std::time::{Duration, Instant};
 
 use divvy_runtime::api_server::{Requests, unanswered};
+use divvy_serving::connections::Connections;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout_at};
 use tracing::info;
 
 use crate::endpoint_slice::ExtenderEndpoint;
 use crate::lease::Leader;
-use crate::serve::connections::Connections;
 use crate::watches::{Reservations, SyncStatus, Watches};
 
 /// Wait after a failed request.

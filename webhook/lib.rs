@@ -23,5 +23,4 @@ pub mod readiness;
 pub mod run;
 pub mod serve;
 pub mod soft_taints;
-pub mod tls;
 pub mod watches;

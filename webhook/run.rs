@@ -12,6 +12,8 @@ use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::logging;
 use divvy_runtime::settings::{Stop, Switch};
 use divvy_runtime::{Signals, Tasks};
+use divvy_serving::connections::{Connections, Limits, serve};
+use divvy_serving::tls::{self, Bundles, Identity, keep_bundle, keep_files, keep_secret};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -31,13 +33,11 @@ use crate::leadership::Leadership;
 use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
-use crate::serve::connections::{Connections, Limits, serve};
 use crate::serve::pages::{Pages, admin_router};
 use crate::serve::queries::Queries;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
 use crate::soft_taints::SoftTaints;
-use crate::tls::{self, Identity, keep_bundle, keep_files, keep_secret};
 use crate::watches::{SyncStatus, Watches};
 
 /// Interval at which overdue reservations are dropped.
@@ -237,9 +237,11 @@ impl Parts {
         let (service, issued, stop) = (settings::service(&self.config), self.issued.clone(), self.stop.clone());
         let keep = keep_secret(self.api_server.clone(), SECRET.to_owned(), service, issued.clone(), stop.clone());
         tasks.spawn("certificate", keep);
-        match settings::certificate_files(&self.config) {
-            Some(files) => tasks.spawn("certificate files", keep_files(files, self.identity.clone(), stop)),
-            None => tasks.spawn("authority", keep_bundle(self.api_server.clone(), SERVICE.to_owned(), issued, stop)),
+        if let Some(files) = settings::certificate_files(&self.config) {
+            tasks.spawn("certificate files", keep_files(files, self.identity.clone(), stop));
+        } else {
+            let bundles = Bundles::Webhooks(SERVICE.to_owned());
+            tasks.spawn("authority", keep_bundle(self.api_server.clone(), bundles, issued, stop));
         }
     }
 

@@ -9,7 +9,6 @@
 //! ```
 
 pub mod bodies;
-pub mod connections;
 pub mod pages;
 pub mod queries;
 pub mod reviews;

@@ -77,6 +77,7 @@ fn all(facts: &Facts) -> Vec<Check> {
     checks.extend(webhook::hidden(facts));
     checks.extend(dialects::dialects(facts));
     checks.extend(leftovers::of_divvy(facts));
+    checks.extend(leftovers::of_aggregated_api(facts));
     checks.extend(leftovers::of_others(facts));
     checks.extend([pods::waiting(facts), cluster::toolkit()]);
     checks

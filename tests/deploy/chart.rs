@@ -78,13 +78,16 @@ fn plain(value: Value) -> Value {
 #[test]
 fn the_chart_yields_the_objects_of_the_manifests() {
     let Some(helm) = helm() else { return };
-    let mut wanted = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"].map(objects::read).concat();
+    let apart =
+        ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml", "deploy/apiserver/divvy-apiserver.yaml"];
+    let mut wanted = apart.map(objects::read).concat();
     wanted.extend([objects::all("deploy/manifests"), objects::all("deploy/uninstall")].concat());
     // Helm makes the namespace, before it has a release to put anything into.
     wanted.retain(|object| object["kind"] != "Namespace");
     let second = objects::find(&wanted, "Deployment divvy-system/divvy-scheduler");
     let image = &second["spec"]["template"]["spec"]["containers"][0]["image"];
-    let values = json!({ "scheduler": { "enabled": true, "image": image }, "mps": { "enabled": true } });
+    let enabled = json!({ "enabled": true });
+    let values = json!({ "scheduler": { "enabled": true, "image": image }, "mps": enabled, "apiserver": enabled });
     let (rendered, wanted) = (comparable(render(&helm, "divvy-system", &values)), comparable(wanted));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
     for (name, object) in wanted {
@@ -131,6 +134,7 @@ fn names_are_the_same_everywhere() {
         },
         "scheduler": { "enabled": true, "image": "kube-scheduler:v1" },
         "mps": { "enabled": true },
+        "apiserver": { "enabled": true },
         "extraLabels": { "team": "ml" },
     });
     let objects = render(&helm, "gpus", &values);
@@ -314,4 +318,26 @@ fn the_chart_leads_to_every_manifest() {
     for file in text.split('"').filter_map(|word| word.strip_suffix(".yaml")).filter(|word| word.contains('/')) {
         assert!(objects::at(CHART).join(format!("{file}.yaml")).is_file(), "{file}: a link is missing");
     }
+}
+
+#[test]
+fn the_aggregated_api_is_off_unless_asked_for() {
+    let Some(helm) = helm() else { return };
+    let without = render(&helm, "divvy-system", &json!({}));
+    assert!(
+        without.iter().all(|object| !objects::called(object).contains("apiserver") && object["kind"] != "APIService")
+    );
+    let apiserver = json!({ "enabled": true, "replicas": 3, "config": { "legacyWatch": "on" }, "nodeSelector": { "pool": "system" } });
+    let values = json!({ "apiserver": apiserver, "images": { "apiserver": "here/divvy-apiserver:2" }, "networkPolicy": { "controlPlane": ["192.0.2.0/24"] } });
+    let objects = render(&helm, "gpus", &values);
+    let spec = &objects::find(&objects, "Deployment gpus/divvy-apiserver")["spec"];
+    let pod = &spec["template"]["spec"];
+    assert_eq!((&spec["replicas"], &pod["nodeSelector"]), (&json!(3), &json!({ "pool": "system" })));
+    assert_eq!(pod["containers"][0]["image"], "here/divvy-apiserver:2");
+    let config = objects::find(&objects, "ConfigMap gpus/divvy-apiserver")["data"]["divvy-apiserver.yaml"].as_str();
+    assert_eq!(objects::parse(config.unwrap())[0], json!({ "version": "v1", "legacyWatch": "on" }));
+    let policy = objects::find(&objects, "NetworkPolicy gpus/divvy-apiserver");
+    assert_eq!(policy["spec"]["ingress"][0]["from"], json!([{ "ipBlock": { "cidr": "192.0.2.0/24" } }]));
+    let service = objects::find(&objects, "APIService /v1alpha1.metrics.nvidia.com");
+    assert_eq!(service["spec"]["service"]["namespace"], "gpus");
 }

@@ -71,6 +71,20 @@ pub(crate) fn node() -> divvy_node::config::Config {
     keys::<divvy_node::config::Keys>("DaemonSet", "divvy-node").into_config().unwrap()
 }
 
+/// What divvy-apiserver is configured with.
+pub(crate) fn apiserver() -> divvy_apiserver::config::Config {
+    let objects = objects::all("deploy/apiserver");
+    let deployment = objects::find(&objects, "Deployment divvy-system/divvy-apiserver");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let config = objects::find(&objects, "ConfigMap divvy-system/divvy-apiserver");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("divvy-apiserver.yaml");
+    std::fs::write(&path, config["data"]["divvy-apiserver.yaml"].as_str().unwrap()).unwrap();
+    assert_eq!(container["args"], serde_json::json!(["--config-file=/etc/divvy/divvy-apiserver.yaml"]));
+    let args = ["divvy-apiserver".to_owned(), format!("--config-file={}", path.display())].map(OsString::from);
+    divvy_apiserver::args::parse(args, of_the_pod(container)).unwrap()
+}
+
 /// The keys of a configuration in camel case, with their values.
 pub(crate) fn fields(config: &impl serde::Serialize) -> serde_json::Map<String, Value> {
     match serde_json::to_value(config).unwrap() {
@@ -155,4 +169,28 @@ fn mps_daemonset_agrees_with_the_daemon_on_paths() {
     assert_eq!(mounted("shm"), format!("{root}/dev/shm"));
     let source = service["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "shm").unwrap();
     assert_eq!(source["hostPath"]["path"], place.shared_memory().display().to_string());
+}
+
+#[test]
+fn apiserver_manifests_agree_with_the_program() {
+    use divvy_apiserver::config::{API_SERVICE, SECRET, SERVICE};
+    let (config, objects) = (apiserver(), objects::all("deploy/apiserver"));
+    let port = |name: &str| {
+        let deployment = objects::find(&objects, "Deployment divvy-system/divvy-apiserver");
+        let ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap();
+        ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].clone()
+    };
+    assert_eq!(
+        (port("https"), port("http")),
+        (config.listen_address.port().into(), config.metrics_address.port().into())
+    );
+    let service = objects::find(&objects, &format!("Service divvy-system/{SERVICE}"));
+    let api = &objects::find(&objects, &format!("APIService /{API_SERVICE}"))["spec"];
+    assert_eq!(
+        (&api["service"]["name"], &api["service"]["port"]),
+        (&service["metadata"]["name"], &service["spec"]["ports"][0]["port"])
+    );
+    assert_eq!(format!("{}.{}", api["version"].as_str().unwrap(), api["group"].as_str().unwrap()), API_SERVICE);
+    let rules = objects::find(&objects, "Role divvy-system/divvy-apiserver")["rules"].to_string();
+    assert!(rules.contains(&format!("[\"{SECRET}\"]")), "{rules}");
 }

@@ -94,4 +94,6 @@ fn values_of_the_chart_are_the_keys_of_the_programs() {
     compare::<divvy_node::config::Keys>("/definitions/node", &node);
     compare::<divvy_webhook::config::Keys>("/properties/webhook", &webhook.difference(&cluster).cloned().collect());
     compare::<divvy_webhook::config::Keys>("/properties/cluster", &cluster);
+    let apiserver = own(&configuration::fields(&configuration::apiserver()));
+    compare::<divvy_apiserver::config::Keys>("/properties/apiserver/properties/config", &apiserver);
 }

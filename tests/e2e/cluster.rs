@@ -1,6 +1,7 @@
 //! The whole of it: one control plane, one node, one daemon.
 
 mod agreement;
+mod apiserver;
 mod in_pods;
 mod install;
 mod webhook;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 pub use self::agreement::Look;
+pub use self::apiserver::Apiserver;
 use crate::api::Api;
 use crate::certs::Pki;
 use crate::containers::{self, ContainerKey};
@@ -63,6 +65,7 @@ pub struct Cluster {
     pub daemon: Daemon,
     /// divvy-webhook, which runs where a scenario starts it.
     pub webhook: Webhook,
+    binaries: Binaries,
     /// What its NVML answers.
     pub scenario: Scenario,
     /// Files of the run.
@@ -131,6 +134,7 @@ impl Cluster {
             kubelet: node::kubelet(programs, &files, &pki, &ports, &network, &cgroup)?,
             daemon: Daemon::new(binaries, &files, &pki, &ports, &token, &namespace::seen(&cgroup))?,
             webhook: Webhook::new(binaries, &files, &pki, &ports)?,
+            binaries: binaries.clone(),
             scenario,
             programs: programs.clone(),
             proxy: network.proxy(programs, &files, &pki.kubeconfig("admin", ports.api)?, NODE)?,

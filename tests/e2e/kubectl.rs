@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// Longest wait for it.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -51,6 +51,15 @@ impl Kubectl {
     pub async fn run(&self, args: &[&str]) -> anyhow::Result<String> {
         let Told { answer, .. } = self.say(args).await?;
         Ok(answer)
+    }
+
+    /// Starts it with `--watch`; the file has what it writes.
+    pub fn watch(&self, args: &[&str], file: &Path) -> anyhow::Result<(Child, PathBuf)> {
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(args).arg("--watch").env("HOME", &self.home);
+        let output = std::fs::File::create(file).with_context(|| format!("creating {}", file.display()))?;
+        let child = command.stdin(Stdio::null()).stdout(output).kill_on_drop(true).spawn();
+        Ok((child.with_context(|| format!("starting {}", self.program.display()))?, file.to_owned()))
     }
 
     /// The same, with its warnings.

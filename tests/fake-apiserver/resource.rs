@@ -83,6 +83,7 @@ const BUILT_IN: &[Row] = &[
     ("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", &[], false, &[], true),
     ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", &[], false, &["status"], true),
     ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", &[], false, &[], true),
+    ("apiregistration.k8s.io", "v1", "APIService", "apiservices", &[], false, &["status"], false),
     ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", &["crd", "crds"], false, &["status"], true),
 ];
 

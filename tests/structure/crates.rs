@@ -12,6 +12,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("divvy-shim", &["divvy-region"]),
     ("divvy-placement", &["divvy-api"]),
     ("divvy-runtime", &["divvy-api"]),
+    ("divvy-serving", &["divvy-runtime"]),
+    ("divvy-apiserver", &["divvy-api", "divvy-runtime", "divvy-serving"]),
     ("divvy-mps", &["divvy-api", "divvy-runtime"]),
     ("divvy-node-core", &["divvy-api", "divvy-placement"]),
     (
@@ -33,7 +35,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "divvy-kubectl",
         &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-simulate"],
     ),
-    ("divvy-webhook", &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime"]),
+    (
+        "divvy-webhook",
+        &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-serving"],
+    ),
 ];
 
 /// What crates must not depend on, because they decide and leave talking to others.

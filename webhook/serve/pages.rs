@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use divvy_runtime::metrics;
+use divvy_serving::tls::Identity;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::tls::Identity;
 use crate::watches::SyncStatus;
 
 /// Content of the pages.

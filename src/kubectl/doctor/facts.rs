@@ -93,7 +93,12 @@ pub(super) struct Object {
     pub(super) service: Option<(String, bool)>,
     /// Whether requests are refused if the call fails (`failurePolicy: Fail`).
     pub(super) refuses: bool,
+    /// Why the API server has no answer for it, of an APIService.
+    pub(super) unavailable: Option<String>,
 }
+
+/// System of an APIService that leads to divvy-apiserver.
+pub(super) const AGGREGATED: &str = "Divvy's aggregated API";
 
 /// A Service and its endpoints.
 pub(super) struct ServiceFacts {
@@ -236,9 +241,24 @@ async fn objects(cluster: &Cluster) -> Fact<Vec<Object>> {
             None => None,
         };
         let name = path.splitn(5, '/').last().unwrap_or(path).to_owned();
-        objects.push(Object { system, name, service, refuses: of_webhook["failurePolicy"] == "Fail" });
+        let unavailable = unavailable(&found);
+        let is_ours = found["spec"]["service"]["name"] == "divvy-apiserver";
+        if is_ours && unavailable.is_none() {
+            continue;
+        }
+        let system = if is_ours { AGGREGATED } else { system };
+        let refuses = of_webhook["failurePolicy"] == "Fail";
+        objects.push(Object { system, name, service, refuses, unavailable });
     }
     Ok(objects)
+}
+
+/// Why an APIService isn't available, as its condition says.
+fn unavailable(object: &Value) -> Option<String> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let available = conditions.iter().find(|condition| condition["type"] == "Available")?;
+    let text = |field: &str| available[field].as_str().unwrap_or_default().to_owned();
+    (available["status"] != "True").then(|| format!("{}: {}", text("reason"), text("message")))
 }
 
 // === impl ServiceFacts ===

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::check::{Check, State};
 use super::cluster::POLICIES;
-use super::facts::{Agent, DAEMON, Facts, Object};
+use super::facts::{AGGREGATED, Agent, DAEMON, Facts, Object};
 use super::systems::{Mark, SYSTEMS, System};
 use crate::inspect::NodeView;
 use crate::text::listed;
@@ -83,6 +83,20 @@ pub(super) fn of_divvy(facts: &Facts) -> Option<Check> {
     let remedy = "kubectl apply -f deploy/uninstall/, or install Divvy again: kubectl apply -f deploy/manifests/";
     (!left.is_empty())
         .then(|| Check::warning(link, format!("no divvy-node runs anywhere; left {}", left.join("; ")), remedy))
+}
+
+/// The aggregated API while nobody answers; nothing to say if it is served, or switched off.
+pub(super) fn of_aggregated_api(facts: &Facts) -> Option<Check> {
+    let object = facts.objects.iter().flatten().find(|object| object.system == AGGREGATED)?;
+    let (name, namespace) = (&object.name, &facts.namespace);
+    let why = object.unavailable.as_deref()?;
+    let found = format!("{name} isn't available ({why}): API discovery reports errors, and namespaces aren't deleted");
+    let pods = format!("kubectl get pods -n {namespace} -l app.kubernetes.io/name=divvy-apiserver");
+    Some(Check::failed(
+        "aggregated API",
+        found,
+        format!("{pods}; to switch it off: kubectl delete {}", name.replace('/', " ")),
+    ))
 }
 
 /// For each other system what it left, and whether it runs where Divvy does.

@@ -1,4 +1,4 @@
-//! One object of the API server, as it changes.
+//! Objects of the API server, as they change.
 
 use std::fmt::Debug;
 
@@ -8,6 +8,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
+use super::errors::describe_watch;
 use super::{Delays, Requests};
 
 /// The object whenever it has changed; `None` when there is none. Failures are logged; the stream never ends.
@@ -20,29 +21,50 @@ pub fn watch_object<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let request = format!("watch {resource}/{name}");
-    let begun = (Box::pin(watcher::watch_object(api, name)), Delays::default());
-    let seen = stream::unfold(begun, move |(mut objects, mut delays)| {
+    let seen = retried(watcher::watch_object(api, name), format!("watch {resource}/{name}"), requests);
+    seen.filter_map(|object| future::ready(object.ok()))
+}
+
+/// The objects of a kind: all of them at first and whenever the API server has forgotten where we were, and each change.
+/// Failures are logged, and passed on in words; the stream never ends.
+pub fn watch_all<K>(
+    api: Api<K>,
+    resource: &str,
+    requests: Requests,
+) -> impl Stream<Item = Result<watcher::Event<K>, String>> + Send + use<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    retried(watcher(api, watcher::Config::default()), format!("watch {resource}"), requests)
+}
+
+/// What a watcher yields, with a pause after each failure.
+fn retried<T: Send + 'static>(
+    items: impl Stream<Item = watcher::Result<T>> + Send + 'static,
+    request: String,
+    requests: Requests,
+) -> impl Stream<Item = Result<T, String>> + Send {
+    let begun = (Box::pin(items), Delays::default());
+    stream::unfold(begun, move |(mut items, mut delays)| {
         let (request, requests) = (request.clone(), requests.clone());
         async move {
-            let object = match objects.next().await? {
-                Ok(object) => {
+            let item = match items.next().await? {
+                Ok(item) => {
                     delays.reset();
                     requests.succeeded(&request);
-                    Some(object)
+                    Ok(item)
                 }
                 Err(error) => {
                     let pause = delays.after_watch(&error);
-                    // The API server has forgotten where we were, as it does every few minutes: the object is listed anew.
+                    // The API server has forgotten where we were, as it does every few minutes: all is listed anew.
                     if !matches!(&error, watcher::Error::WatchError(status) if status.code == 410) {
                         requests.watch_failed(&request, &error, pause);
                     }
                     sleep(pause).await;
-                    None
+                    Err(describe_watch(&error))
                 }
             };
-            Some((object, (objects, delays)))
+            Some((item, (items, delays)))
         }
-    });
-    seen.filter_map(future::ready)
+    })
 }

@@ -124,7 +124,7 @@ impl Cluster {
     }
 }
 
-async fn listen(cluster: &Cluster, service: &str) -> anyhow::Result<TcpListener> {
+pub(super) async fn listen(cluster: &Cluster, service: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind((cluster_ip(cluster, service).await?, 443)).await.context("listening at a ClusterIP")
 }
 

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
-use crate::doctor::facts::Object;
+use crate::doctor::facts::{AGGREGATED, Object};
 use crate::doctor::systems::{Mark, SYSTEMS, System};
 use crate::inspect::NodeView;
 
@@ -43,7 +43,7 @@ fn agents(facts: &mut Facts) -> &mut Vec<Agent> {
 
 fn object(system: &'static str, name: &str, service: Option<bool>, refuses: bool) -> Object {
     let service = service.map(|is_there| ("kube-system/its-scheduler".to_owned(), is_there));
-    Object { system, name: name.to_owned(), service, refuses }
+    Object { system, name: name.to_owned(), service, refuses, unavailable: None }
 }
 
 #[test]
@@ -241,4 +241,21 @@ fn unrelated_keys_on_nodes_are_no_finding() {
         });
         assert_eq!(said, "", "{node:?}");
     }
+}
+
+#[test]
+fn aggregated_api_is_named_while_nobody_answers() {
+    let name = "apiservices/v1alpha1.metrics.nvidia.com";
+    let said = |unavailable: Option<&str>| {
+        let object =
+            Object { unavailable: unavailable.map(str::to_owned), ..object(AGGREGATED, name, Some(true), false) };
+        wrong(|facts| facts.objects = Ok(vec![object]))
+    };
+    assert_eq!(said(None), "");
+    let dead = said(Some("MissingEndpoints: endpoints for service/divvy-apiserver have no addresses"));
+    assert!(
+        dead.contains("isn't available (MissingEndpoints: ") && dead.contains("kubectl delete apiservices v1alpha1"),
+        "{dead}"
+    );
+    assert!(!dead.contains("nvidia-gpu-scheduler"), "{dead}");
 }

@@ -89,14 +89,14 @@ impl Credentials {
         self.clients.as_ref().ok_or_else(unknown)?.verify_client_cert(certificate, intermediates, now)
     }
 
-    /// The value of `caBundle` in a webhook configuration: the authorities in PEM, as base64.
+    /// The value of `caBundle` in a webhook configuration or an APIService: the authorities in PEM, as base64.
     pub fn bundle(&self) -> String {
         STANDARD.encode(pem(&self.authorities))
     }
 }
 
 /// The one provider of cryptography.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 

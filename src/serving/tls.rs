@@ -1,9 +1,9 @@
 //! The serving certificate: where it comes from, how it is rotated while connections live, and who calls.
 //!
 //! ```text
-//! Secret ──issued──▶ ┐            ┌──▶ acceptor   serves the certificate, authenticates the scheduler
+//! Secret ──issued──▶ ┐            ┌──▶ acceptor   serves the certificate, authenticates clients
 //!                    ├─▶ Identity ┤
-//! files ─────files─▶ ┘            └──▶ bundle     keeps caBundle of the webhook configurations
+//! files ─────files─▶ ┘            └──▶ bundle     keeps caBundle of webhook configurations and APIServices
 //! ```
 //!
 //! An [`Identity`] is one value that changes; a handshake takes the current one, and open connections stay. Wall clocks are
@@ -24,19 +24,21 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-pub use self::acceptor::{for_everybody, for_scheduler};
-pub use self::bundle::keep_bundle;
-pub use self::credentials::{Credentials, Unusable};
+pub use self::acceptor::{CheckClient, for_clients, for_everybody, for_scheduler};
+pub use self::bundle::{Bundles, keep_bundle};
+pub use self::credentials::{Credentials, Unusable, provider};
 pub use self::files::{Files, keep_files};
 pub use self::secret::keep_secret;
 
-/// The Service at which clients reach the webhook.
+/// The Service at which clients reach the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Name of the Service.
     pub name: String,
     /// Namespace of the Service.
     pub namespace: String,
+    /// Name of the client that is known by a certificate of the Service's authority, if there is one.
+    pub client: Option<&'static str>,
 }
 
 /// The current serving certificate. Clones share it.
@@ -49,7 +51,7 @@ impl Service {
     /// The names that clients may call it by, from the shortest to the longest; the API server uses the third
     /// (`k8s.io/apiserver/pkg/util/webhook/client.go: HookClient`).
     pub fn names(&self) -> [String; 4] {
-        let Self { name, namespace } = self;
+        let Self { name, namespace, client: _ } = self;
         [
             name.clone(),
             format!("{name}.{namespace}"),

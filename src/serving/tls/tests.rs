@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
-use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -24,7 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::credentials::{provider, roots};
 use super::*;
-use crate::serve::connections::{Connections, Limits, serve as serve_connections};
+use crate::connections::{Connections, Limits, serve as serve_connections};
 
 mod cluster;
 mod connections;
@@ -36,7 +36,7 @@ type Data = BTreeMap<String, ByteString>;
 const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn service() -> Service {
-    Service { name: "divvy-webhook".to_owned(), namespace: "divvy-system".to_owned() }
+    Service { name: "divvy-webhook".to_owned(), namespace: "divvy-system".to_owned(), client: Some("divvy-scheduler") }
 }
 
 /// What a new Secret holds, made as in production.

@@ -35,9 +35,13 @@ use tower::Service as _;
 pub use self::places::Limits;
 use self::places::{Place, Places};
 
-/// Longest time from an answer to the head of the next call, and between two signs of life on HTTP/2. Clients made with
-/// client-go close connections that are idle for 90 s, so that none of their calls meets one that we close.
-const HEAD: Duration = Duration::from_secs(120);
+/// Longest time for which nothing is received: from an answer to the head of the next call, and between two signs of life on
+/// HTTP/2. Clients made with client-go close connections that are idle for 90 s, so that none of their calls meets one that we
+/// close.
+pub const SILENCE: Duration = Duration::from_secs(120);
+/// Time between questions for a sign of life, over HTTP/2 while calls are under way. The answer to a call may take hours, in
+/// which the client has nothing to say.
+const PING: Duration = Duration::from_secs(30);
 /// Longest time from a call's head to its answer, the body included. The API server waits for webhooks at most as long
 /// (`timeoutSeconds` of a webhook).
 const CALL: Duration = Duration::from_secs(30);
@@ -142,9 +146,10 @@ async fn talk(
     Ends { retire, end }: Ends,
 ) -> Result<(), Broken> {
     let mut http = Builder::new(TokioExecutor::new());
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(SILENCE);
+    http.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(SILENCE);
     let mut stream = TimeoutStream::new(stream);
-    stream.set_read_timeout(Some(HEAD));
+    stream.set_read_timeout(Some(SILENCE));
     let (stream, connection) = (TokioIo::new(Box::pin(stream)), Connection(end.clone()));
     let answer = service_fn(|request: Request<Incoming>| {
         let (mut router, call, retire) = (router.clone(), place.call(), retire.clone());
@@ -182,6 +187,11 @@ impl Connection {
     /// Closes it once the calls under way are answered, so that the client opens another one.
     pub fn close(&self) {
         self.0.cancel();
+    }
+
+    /// Waits until it is to close: an answer without an end has to end then.
+    pub async fn closing(&self) {
+        self.0.cancelled().await;
     }
 }
 

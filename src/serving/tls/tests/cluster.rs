@@ -9,10 +9,8 @@ use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::lease::{self, Candidate, Leader, Timing};
 
 const SECRET: &str = "divvy-webhook-tls";
 const CONFIGURATION: &str = "divvy-webhook";
@@ -58,8 +56,12 @@ impl Bench {
     }
 
     async fn keeps_bundle(&self, identity: &Identity) {
-        let keeper =
-            keep_bundle(self.api_server().await, CONFIGURATION.to_owned(), identity.clone(), self.stop.clone());
+        let keeper = keep_bundle(
+            self.api_server().await,
+            Bundles::Webhooks(CONFIGURATION.to_owned()),
+            identity.clone(),
+            self.stop.clone(),
+        );
         tokio::spawn(keeper);
     }
 
@@ -154,7 +156,7 @@ async fn damaged_secret_is_reissued_and_keeps_other_data() {
 #[tokio::test]
 async fn certificate_stays_while_the_api_server_is_away() {
     let bench = Bench::new().await;
-    bench.server.fail("create", "/secrets", 1, http::StatusCode::FORBIDDEN);
+    bench.server.fail("create", "/secrets", 1, hyper::StatusCode::FORBIDDEN);
     let identity = bench.replica().await;
     let first = leaf(&*shows_another(&identity, None).await);
     bench.server.go_away().await;
@@ -186,7 +188,7 @@ async fn ca_bundles_follow_the_authority() {
         bench.server.edit(kind, "", CONFIGURATION, emptied).unwrap();
         bench.filled_in(kind, &bundles[0]).await;
     }
-    bench.server.fail("patch", "webhookconfigurations", 2, http::StatusCode::CONFLICT);
+    bench.server.fail("patch", "webhookconfigurations", 2, hyper::StatusCode::CONFLICT);
     identity.set(second);
     for kind in KINDS {
         bench.filled_in(kind, &bundles[1]).await;
@@ -210,8 +212,6 @@ async fn manifest_rights_suffice_for_certificates() {
         // The stand-in doesn't take the name of a list from its field selector; a real API server does.
         may("", &["secrets"], None, &["list", "watch"]),
         may("", &["secrets"], Some(SECRET), &["update"]),
-        may("coordination.k8s.io", &["leases"], None, &["create"]),
-        may("coordination.k8s.io", &["leases"], Some("divvy-webhook"), &["get", "update"]),
     ];
     let everywhere = [
         may("admissionregistration.k8s.io", &configurations, None, &["list", "watch"]),
@@ -240,25 +240,6 @@ async fn manifest_rights_suffice_for_certificates() {
     let first = identity.now().map(|credentials| leaf(&credentials));
     bench.server.edit("Secret", "divvy-system", SECRET, |secret| secret["data"] = json!({})).unwrap();
     shows_another(&identity, first.as_ref()).await;
-    let timing = Timing {
-        duration: Duration::from_secs(15),
-        renew_deadline: Duration::from_secs(10),
-        retry_period: Duration::from_millis(50),
-    };
-    let us = Candidate { identity: "divvy-webhook-a".to_owned(), timing };
-    let (sender, mut leader) = watch::channel(Leader::Nobody);
-    let (api_server, stop) = (bench.api_server().await, bench.stop.clone());
-    tokio::spawn(async move {
-        lease::run(api_server, "divvy-system", "divvy-webhook", us, sender, &TaskTracker::new(), stop).await;
-    });
-    let mut until = None;
-    for _ in 0..2 {
-        let renewed = leader.wait_for(|leader| matches!(leader, Leader::Us { until: now, .. } if Some(*now) != until));
-        let renewed = timeout(LONG, renewed).await.expect("leads, and goes on").unwrap().clone();
-        if let Leader::Us { until: now, .. } = renewed {
-            until = Some(now);
-        }
-    }
     let refused = bench.server.requests().into_iter().filter(|request| request.code == 403);
     let refused: Vec<_> = refused.map(|request| format!("{} {}", request.verb, request.path)).collect();
     assert_eq!(refused, [""; 0]);

@@ -1,7 +1,7 @@
 use super::*;
 
 fn service(name: &str) -> Service {
-    Service { name: name.to_owned(), namespace: "divvy-system".to_owned() }
+    Service { name: name.to_owned(), namespace: "divvy-system".to_owned(), client: Some("divvy-scheduler") }
 }
 
 fn divvy() -> Service {
@@ -215,7 +215,7 @@ fn scheduler_certificate_lasts_a_year_and_renews_in_time() {
     assert!(why.starts_with("the serving certificate isn't valid: "), "{why}");
     assert_eq!(client(&renewed), client(&data));
     let (renewed, why) = settled(&renewed, &divvy(), day(243) + DAY).1.unwrap();
-    assert_eq!(why, "the scheduler's certificate has a third of its lifetime left");
+    assert_eq!(why, "the certificate of divvy-scheduler has a third of its lifetime left");
     assert_ne!(client(&renewed), client(&data));
 }
 
@@ -231,11 +231,11 @@ fn bad_scheduler_certificate_is_issued_without_touching_others() {
     for key in ["client.crt", "client.key"] {
         foreign.insert(key.to_owned(), other[key].clone());
     }
-    let none = "there was no certificate for the scheduler";
+    let none = "there was no certificate for divvy-scheduler";
     for (data, because) in [
         (without("client.crt"), none),
         (without("client.key"), none),
-        (foreign, "the scheduler's certificate isn't valid: invalid peer certificate: BadSignature"),
+        (foreign, "the certificate of divvy-scheduler isn't valid: invalid peer certificate: BadSignature"),
     ] {
         let (usable, wanted) = settled(&data, &divvy(), day(0));
         let (mended, why) = wanted.unwrap();
@@ -245,4 +245,12 @@ fn bad_scheduler_certificate_is_issued_without_touching_others() {
         }
         assert_eq!(wants(&mended, &divvy(), day(0)), None);
     }
+}
+
+#[test]
+fn service_without_a_client_has_no_certificate_for_one() {
+    let alone = Service { client: None, ..divvy() };
+    let data = decide(None, &alone, day(0)).unwrap().wanted.unwrap().0;
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key", "tls.crt", "tls.key"]);
+    assert_eq!(wants(&data, &alone, day(0)), None);
 }

@@ -1,11 +1,11 @@
 //! Certificates of our own making, as one Secret keeps them. Pure: what to do is decided from the Secret, the names and the
 //! time.
 //!
-//! The authority signs two certificates: the one that we serve, and the one by which the scheduler is known to the extender.
+//! The authority signs the certificate that we serve, and for a Service with a client the one by which that client is known.
 //! They tell each other apart by their extended key usage. The authority's key lies in the same Secret as the certificates that
 //! it signed. One object is written in one piece: nobody ever sees a certificate without the authority that speaks for it. Who
-//! can read the Secret can answer as our Service anyway, and nothing but our own webhook configurations, the scheduler and the
-//! extender trust the authority.
+//! can read the Secret can answer as our Service anyway, and nothing but the objects that send the API server to us, the
+//! client and we trust the authority.
 //!
 //! A new authority is announced before it signs: it joins the bundle at once, and signs from the next certificate on. The old
 //! one leaves the bundle when nothing that it signed can be valid any more.
@@ -38,10 +38,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 const AUTHORITY_LIFE: Duration = DAY.saturating_mul(3650);
 /// How long a serving certificate lasts.
 const CERTIFICATE_LIFE: Duration = DAY.saturating_mul(30);
-/// How long the scheduler's certificate lasts: as long as those that kubeadm issues, because it may be copied by hand.
+/// How long the client's certificate lasts: as long as those that kubeadm issues, because it may be copied by hand.
 const CLIENT_LIFE: Duration = DAY.saturating_mul(365);
-/// The scheduler's name in its certificate.
-const CLIENT_NAME: &str = "divvy-scheduler";
 /// Validity begins so long ago, for clients whose clocks are behind.
 const BEHIND: Duration = Duration::from_secs(3600);
 /// An authority is known for so long before it signs: time for every bundle to hold it.
@@ -54,7 +52,7 @@ pub(super) struct Issued {
     /// The one that signs comes first.
     authorities: Vec<CertificateDer<'static>>,
     authority_key: String,
-    /// The scheduler's certificate and its key, PEM; an older version of the Secret has none.
+    /// The client's certificate and its key, PEM; an older version of the Secret has none.
     client: Option<(CertificateDer<'static>, String)>,
 }
 
@@ -116,8 +114,8 @@ pub(super) fn decide(
     };
     let wanted = match due(&usable, &issued, signs, service, now) {
         None => None,
-        Some(Due::Authority(why)) => Some((issued.with_new_authority(now)?.write(), why)),
-        Some(Due::Client(why)) => Some((issued.with_new_client(now)?.write(), why)),
+        Some(Due::Authority(why)) => Some((issued.with_new_authority(service, now)?.write(), why)),
+        Some(Due::Client(why)) => Some((issued.with_new_client(service, now)?.write(), why)),
         Some(Due::Certificate(why)) => {
             let renewed = issued.with_new_certificate(signs.0, service, now)?;
             // An authority that somebody else made may sign what nobody believes.
@@ -147,14 +145,15 @@ fn due(
     if announced && dates(&issued.certificate).is_none_or(|dates| is_old(dates, now)) {
         return Some(Due::Certificate("the serving certificate has a third of its lifetime left".to_owned()));
     }
+    let name = service.client?;
     let Some((client, _)) = &issued.client else {
-        return Some(Due::Client("there was no certificate for the scheduler".to_owned()));
+        return Some(Due::Client(format!("there was no certificate for {name}")));
     };
     if let Err(error) = served.verify_client(client, &[], unix(now)) {
-        return Some(Due::Client(format!("the scheduler's certificate isn't valid: {error}")));
+        return Some(Due::Client(format!("the certificate of {name} isn't valid: {error}")));
     }
     (announced && dates(client).is_none_or(|dates| is_old(dates, now)))
-        .then(|| Due::Client("the scheduler's certificate has a third of its lifetime left".to_owned()))
+        .then(|| Due::Client(format!("the certificate of {name} has a third of its lifetime left")))
 }
 
 /// Whether two thirds of a life are over.
@@ -167,9 +166,10 @@ fn is_old((from, until): (SystemTime, SystemTime), now: SystemTime) -> bool {
 
 impl Issued {
     fn new(service: &Service, now: SystemTime) -> Result<Self, rcgen::Error> {
-        let (authority, authority_key) = new_authority(now)?;
+        let (authority, authority_key) = new_authority(service, now)?;
         let (certificate, key) = new_certificate(&authority, &authority_key, service, now)?;
-        Self { certificate, key, authorities: vec![authority], authority_key, client: None }.with_new_client(now)
+        Self { certificate, key, authorities: vec![authority], authority_key, client: None }
+            .with_new_client(service, now)
     }
 
     fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, Unreadable> {
@@ -224,8 +224,8 @@ impl Issued {
     }
 
     /// The certificate stays: what is shown must not change before all bundles know the new authority.
-    fn with_new_authority(self, now: SystemTime) -> Result<Self, rcgen::Error> {
-        let (authority, authority_key) = new_authority(now)?;
+    fn with_new_authority(self, service: &Service, now: SystemTime) -> Result<Self, rcgen::Error> {
+        let (authority, authority_key) = new_authority(service, now)?;
         // Of two that were replaced, only the younger can have signed what is shown.
         let authorities = [authority].into_iter().chain(self.authorities.into_iter().take(1)).collect();
         Ok(Self { authorities, authority_key, ..self })
@@ -244,15 +244,16 @@ impl Issued {
         Ok(self)
     }
 
-    fn with_new_client(mut self, now: SystemTime) -> Result<Self, rcgen::Error> {
-        self.client = Some(new_client(&self.authorities[0], &self.authority_key, now)?);
+    fn with_new_client(mut self, service: &Service, now: SystemTime) -> Result<Self, rcgen::Error> {
+        let new = |name| new_client(&self.authorities[0], &self.authority_key, name, now);
+        self.client = service.client.map(new).transpose()?;
         Ok(self)
     }
 }
 
 /// The certificate and the key, PEM.
-fn new_authority(now: SystemTime) -> Result<(CertificateDer<'static>, String), rcgen::Error> {
-    let mut params = params("divvy-webhook-ca", now, AUTHORITY_LIFE);
+fn new_authority(service: &Service, now: SystemTime) -> Result<(CertificateDer<'static>, String), rcgen::Error> {
+    let mut params = params(&format!("{}-ca", service.name), now, AUTHORITY_LIFE);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = KeyPair::generate()?;
@@ -272,13 +273,14 @@ fn new_certificate(
     sign(params, authority, authority_key)
 }
 
-/// The scheduler's certificate and its key, PEM.
+/// A client's certificate and its key, PEM.
 fn new_client(
     authority: &CertificateDer<'_>,
     authority_key: &str,
+    name: &str,
     now: SystemTime,
 ) -> Result<(CertificateDer<'static>, String), rcgen::Error> {
-    let mut params = params(CLIENT_NAME, now, CLIENT_LIFE);
+    let mut params = params(name, now, CLIENT_LIFE);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     sign(params, authority, authority_key)
 }

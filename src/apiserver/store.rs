@@ -1,0 +1,210 @@
+//! The served objects, with versions of their own and the latest changes. Plain and synchronous.
+//!
+//! Each replica counts versions by itself, and knows its own: a version that another one gave, or that was given before a
+//! restart, is answered with 410 as an old one is, and clients list again. Watchers have no buffers: each has a version, and
+//! reads the changes after it. One that is so slow that these are forgotten is told so.
+
+mod clock;
+mod collection;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::objects::{ContainerDevices, Kind, NodeView, PodKey, PodName, PodResource};
+
+pub use self::clock::{Clock, Version};
+use self::collection::Collection;
+pub use self::collection::{Change, Event, Expired, Object};
+
+/// The objects of both kinds.
+#[derive(Debug)]
+pub struct Store {
+    clock: Clock,
+    pods: Collection,
+    infos: Collection,
+    /// Reports, by node.
+    nodes: BTreeMap<Arc<str>, NodeView>,
+    /// Nodes that report each pod. A pod is on one; a report may be wrong.
+    holders: BTreeMap<PodKey, BTreeMap<Arc<str>, Vec<ContainerDevices>>>,
+}
+
+/// What a kind's objects are at one version.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// The version.
+    pub version: Version,
+    /// The objects, by name.
+    pub objects: Vec<Arc<Object>>,
+}
+
+/// Changes after a version.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// Changes, the oldest first.
+    pub events: Vec<Event>,
+    /// The version from which to go on.
+    pub version: Version,
+}
+
+/// An object that is to be served.
+#[derive(Clone, Debug, PartialEq)]
+struct Draft {
+    uid: Option<String>,
+    spec: Value,
+    status: Value,
+    /// When a node reported it; not a change by itself.
+    reported: Option<String>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Without objects. Keeps so many changes of each kind.
+    pub fn new(clock: Clock, history: usize) -> Self {
+        let since = clock.now();
+        let collection = |kind| Collection::new(kind, since, history);
+        let (pods, infos) = (collection(Kind::PodResource), collection(Kind::GpuInfo));
+        Self { clock, pods, infos, nodes: BTreeMap::new(), holders: BTreeMap::new() }
+    }
+
+    /// Takes a node's report, at so many milliseconds since 1970.
+    pub fn apply(&mut self, node: NodeView, millis: u64) {
+        let draft = Draft {
+            uid: node.uid.clone(),
+            spec: json!(node.info.spec),
+            status: json!(node.info.status),
+            reported: None,
+        };
+        let name = Arc::clone(&node.name);
+        let before = self.nodes.insert(Arc::clone(&name), node);
+        self.infos.put(&name, draft, &mut self.clock, millis);
+        let after = self.nodes.get(&name).map(|node| node.pods.clone()).unwrap_or_default();
+        let before = before.map(|node| node.pods).unwrap_or_default();
+        self.replace(&name, &before, after, millis);
+    }
+
+    /// Forgets a node.
+    pub fn remove(&mut self, name: &str, millis: u64) {
+        let Some(node) = self.nodes.remove(name) else { return };
+        self.infos.delete(name, &mut self.clock, millis);
+        self.replace(&node.name, &node.pods, BTreeMap::new(), millis);
+    }
+
+    /// Names of the known nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.nodes.keys()
+    }
+
+    /// All objects of a kind.
+    pub fn list(&self, kind: Kind) -> Listing {
+        Listing { version: self.clock.now(), objects: self.of(kind).objects().cloned().collect() }
+    }
+
+    /// An object.
+    pub fn get(&self, kind: Kind, name: &str) -> Option<&Arc<Object>> {
+        self.of(kind).get(name)
+    }
+
+    /// How many objects of a kind there are.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.of(kind).objects().len()
+    }
+
+    /// Whether a list now is of this version or a newer one.
+    pub fn check(&self, version: Version) -> Result<(), Expired> {
+        if self.clock.gave(version) { Ok(()) } else { Err(Expired { asked: version, oldest: self.clock.now() }) }
+    }
+
+    /// At most so many changes of a kind after a version.
+    pub fn after(&self, kind: Kind, version: Version, most: usize) -> Result<Changes, Expired> {
+        self.check(version)?;
+        let events = self.of(kind).after(version, most)?;
+        let version = match events.last() {
+            Some(last) if events.len() == most => last.object.version,
+            _ => self.clock.now(),
+        };
+        Ok(Changes { events, version })
+    }
+
+    fn of(&self, kind: Kind) -> &Collection {
+        match kind {
+            Kind::PodResource => &self.pods,
+            Kind::GpuInfo => &self.infos,
+        }
+    }
+
+    /// Replaces what a node says of pods.
+    fn replace(
+        &mut self,
+        node: &Arc<str>,
+        before: &BTreeMap<PodKey, Vec<ContainerDevices>>,
+        after: BTreeMap<PodKey, Vec<ContainerDevices>>,
+        millis: u64,
+    ) {
+        // By name, the UIDs that the node no longer reports.
+        let mut changed: BTreeMap<PodName, Vec<Arc<str>>> = BTreeMap::new();
+        for (key, containers) in before {
+            if after.get(key) != Some(containers) {
+                changed.entry(key.name.clone()).or_default().push(Arc::clone(&key.uid));
+            }
+            if let Some(nodes) = self.holders.get_mut(key) {
+                nodes.remove(node);
+                if nodes.is_empty() {
+                    self.holders.remove(key);
+                }
+            }
+        }
+        for (key, containers) in after {
+            if before.get(&key) != Some(&containers) {
+                changed.entry(key.name.clone()).or_default();
+            }
+            self.holders.entry(key).or_default().insert(Arc::clone(node), containers);
+        }
+        let reported = self.nodes.get(node).and_then(|node| node.reported.clone());
+        for (name, gone) in changed {
+            self.show(&name, reported.as_ref(), &gone, millis);
+        }
+    }
+
+    /// Serves what all nodes say of the pods of one name.
+    fn show(&mut self, name: &PodName, reported: Option<&String>, gone: &[Arc<str>], millis: u64) {
+        let uids: Vec<Arc<str>> = self.uids(name).collect();
+        // Names that one of these pods has, or may have had.
+        let of_uids = uids.iter().chain(gone).map(|uid| (name.object_name(Some(uid)), None));
+        let mut wanted: BTreeMap<_, _> = of_uids.chain([(name.object_name(None), None)]).collect();
+        for (rank, uid) in uids.into_iter().enumerate() {
+            let object = name.object_name((rank > 0).then_some(&*uid));
+            wanted.insert(object, Some(self.draft(PodKey { name: name.clone(), uid }, reported)));
+        }
+        for (object, draft) in wanted {
+            match draft {
+                Some(draft) => self.pods.put(&object, draft, &mut self.clock, millis),
+                None => self.pods.delete(&object, &mut self.clock, millis),
+            }
+        }
+    }
+
+    fn draft(&self, key: PodKey, reported: Option<&String>) -> Draft {
+        let containers = self.holders.get(&key).into_iter().flat_map(BTreeMap::values).flatten().cloned();
+        let PodName { namespace, pod } = key.name;
+        let spec = PodResource {
+            pod_name: pod.to_string(),
+            pod_namespace: namespace.to_string(),
+            containers_device: containers.collect(),
+        };
+        let uid = Some(key.uid.to_string()).filter(|uid| !uid.is_empty());
+        Draft { uid, spec: json!(spec), status: json!({}), reported: reported.cloned() }
+    }
+
+    /// UIDs of the pods of one name, in order.
+    fn uids(&self, name: &PodName) -> impl Iterator<Item = Arc<str>> {
+        let first = PodKey { name: name.clone(), uid: "".into() };
+        let keys = self.holders.range(first..).map(|(key, _)| key);
+        keys.take_while(move |key| key.name == *name).map(|key| Arc::clone(&key.uid))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! The objects of one kind, and their latest changes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Clock, Draft, Version};
+use crate::objects::{API_VERSION, Kind};
+
+/// A served object at one version.
+#[derive(Debug, PartialEq)]
+pub struct Object {
+    /// The kind.
+    pub kind: Kind,
+    /// The name.
+    pub name: String,
+    /// The version that made it so; of a deleted one the version that deleted it.
+    pub version: Version,
+    draft: Draft,
+}
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// New.
+    Added,
+    /// Changed.
+    Modified,
+    /// Gone.
+    Deleted,
+}
+
+/// A change, and the object after it; of a deleted one, as it was last.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The change.
+    pub change: Change,
+    /// The object.
+    pub object: Arc<Object>,
+}
+
+/// A version whose later changes aren't known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too old resource version: {asked} ({oldest})")]
+pub struct Expired {
+    /// The version.
+    pub asked: Version,
+    /// The oldest version that is known.
+    pub oldest: Version,
+}
+
+#[derive(Debug)]
+pub(super) struct Collection {
+    kind: Kind,
+    objects: BTreeMap<String, Arc<Object>>,
+    history: VecDeque<Event>,
+    /// Changes after this version are in the history.
+    since: Version,
+    most: usize,
+}
+
+// === impl Object ===
+
+impl Object {
+    /// `metadata`.
+    pub fn metadata(&self) -> Value {
+        let mut metadata = json!({ "name": self.name, "resourceVersion": self.version.to_string() });
+        if let Some(uid) = &self.draft.uid {
+            metadata["uid"] = uid.as_str().into();
+        }
+        metadata
+    }
+
+    /// `spec`.
+    pub fn spec(&self) -> &Value {
+        &self.draft.spec
+    }
+
+    /// `status`.
+    pub fn status(&self) -> Value {
+        let mut status = self.draft.status.clone();
+        if let Some(reported) = &self.draft.reported {
+            status["last_changed_time"] = reported.as_str().into();
+        }
+        status
+    }
+
+    /// All of it.
+    pub fn json(&self) -> Value {
+        json!({
+            "kind": self.kind.as_str(), "apiVersion": API_VERSION, "metadata": self.metadata(), "spec": self.spec(),
+            "status": self.status(),
+        })
+    }
+}
+
+// === impl Collection ===
+
+impl Collection {
+    pub(super) fn new(kind: Kind, since: Version, most: usize) -> Self {
+        Self { kind, objects: BTreeMap::new(), history: VecDeque::new(), since, most }
+    }
+
+    pub(super) fn objects(&self) -> impl ExactSizeIterator<Item = &Arc<Object>> {
+        self.objects.values()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Object>> {
+        self.objects.get(name)
+    }
+
+    /// Adds or changes an object, unless it is so already.
+    pub(super) fn put(&mut self, name: &str, draft: Draft, clock: &mut Clock, millis: u64) {
+        let change = match self.objects.get(name) {
+            Some(object) if object.draft.is_same_as(&draft) => return,
+            // Another pod of this name: nobody may take it for the same one.
+            Some(object) if object.draft.uid != draft.uid => {
+                self.delete(name, clock, millis);
+                Change::Added
+            }
+            Some(_) => Change::Modified,
+            None => Change::Added,
+        };
+        let version = clock.tick(millis);
+        let object = Arc::new(Object { kind: self.kind, name: name.to_owned(), version, draft });
+        self.objects.insert(name.to_owned(), Arc::clone(&object));
+        self.record(change, object);
+    }
+
+    pub(super) fn delete(&mut self, name: &str, clock: &mut Clock, millis: u64) {
+        let Some(object) = self.objects.remove(name) else { return };
+        let Object { kind, name, draft, .. } = &*object;
+        let version = clock.tick(millis);
+        let last = Object { kind: *kind, name: name.clone(), version, draft: draft.clone() };
+        self.record(Change::Deleted, Arc::new(last));
+    }
+
+    /// At most so many changes after a version.
+    pub(super) fn after(&self, version: Version, most: usize) -> Result<Vec<Event>, Expired> {
+        if version < self.since {
+            return Err(Expired { asked: version, oldest: self.since });
+        }
+        let start = self.history.partition_point(|event| event.object.version <= version);
+        Ok(self.history.range(start..).take(most).cloned().collect())
+    }
+
+    fn record(&mut self, change: Change, object: Arc<Object>) {
+        self.history.push_back(Event { change, object });
+        while self.history.len() > self.most {
+            if let Some(forgotten) = self.history.pop_front() {
+                self.since = forgotten.object.version;
+            }
+        }
+    }
+}
+
+// === impl Draft ===
+
+impl Draft {
+    fn is_same_as(&self, other: &Self) -> bool {
+        (&self.uid, &self.spec, &self.status) == (&other.uid, &other.spec, &other.status)
+    }
+}

@@ -1,0 +1,65 @@
+//! Who is let in.
+
+use bytes::Bytes;
+use fake_apiserver::pki;
+use http_body_util::Empty;
+use hyper::Request;
+use serde_json::json;
+use tokio::net::TcpStream;
+
+use crate::bench::Bench;
+use crate::client::BASE;
+use crate::until;
+
+fn forged(to: std::net::SocketAddr) -> Request<Empty<Bytes>> {
+    let request = Request::get(format!("https://{to}{BASE}/podresources"));
+    let request = request.header("x-remote-user", "kubernetes-admin").header("x-remote-group", "system:masters");
+    request.body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn only_the_front_proxy_gets_past_the_handshake() {
+    let bench = Bench::new().await;
+    let replica = bench.ready(&json!({})).await;
+    let other = pki::authority("front-proxy-ca").unwrap();
+    for (who, client) in [
+        ("no certificate", bench.stranger()),
+        ("another authority", bench.client_of(&other, "front-proxy-client")),
+        ("another name", bench.client_of(&bench.proxy, "kubelet")),
+    ] {
+        let refused = client.send(replica.address, forged(replica.address)).await;
+        refused.map(|answer| answer.status()).expect_err(who);
+        client.send_http1(replica.address, &format!("{BASE}/podresources")).await.map(drop).expect_err(who);
+    }
+    let answer = bench.client().send(replica.address, forged(replica.address)).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+}
+
+#[tokio::test]
+async fn rotated_authority_lets_in_new_clients_and_ends_old_watches() {
+    let bench = Bench::new().await;
+    let replica = bench.ready(&json!({})).await;
+    let (old, new) = (bench.client(), pki::authority("front-proxy-ca").unwrap());
+    let mut lines = old.watch(replica.address, "/podresources?watch=true", "application/json").await;
+    let rotate = |data| {
+        let change = |map: &mut serde_json::Value| map["data"] = data;
+        bench.server.edit("ConfigMap", "kube-system", "extension-apiserver-authentication", change).unwrap();
+    };
+    rotate(json!({ "requestheader-client-ca-file": "garbage" }));
+    rotate(Bench::authentication(&[&new]));
+    let client = bench.client_of(&new, "front-proxy-client");
+    until("the new authority", async || client.send(replica.address, forged(replica.address)).await.ok()).await;
+    assert_eq!(lines.next().await, None);
+    old.send(replica.address, forged(replica.address)).await.map(drop).expect_err("its authority is gone");
+}
+
+#[tokio::test]
+async fn silent_strangers_do_not_keep_the_front_proxy_out() {
+    let bench = Bench::new().await;
+    let replica = bench.ready(&json!({})).await;
+    let mut silent = Vec::new();
+    for _ in 0..400 {
+        silent.push(TcpStream::connect(replica.address).await.unwrap());
+    }
+    bench.client().get(replica.address, "/podresources").await;
+}
