@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::fakes::{self, Fake};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::systems::{gpushare, hami};

@@ -11,7 +11,7 @@ use divvy_e2e::figures::Spread;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::program::processor_time;
 use divvy_testkit::pods::PodShape;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const NODES: usize = 1000;
 const CARDS: usize = 8;
