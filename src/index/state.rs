@@ -466,13 +466,13 @@ impl ClusterState {
         self.left(uid, node).into_iter().collect()
     }
 
-    /// The node that a pod has left, if it reports, by which it is counted; else the pod counts no more.
+    /// The node that a reservation or a pod has left, if it has a report. Without one that can be read a pod counts for quotas
+    /// as long as the API server has it there.
     fn left(&mut self, uid: &str, node: &str) -> Option<Arc<str>> {
-        let known = self.known_node(node);
-        if known.is_none() {
-            self.quotas.retain(node, |other| other != uid);
+        if !matches!(self.reports.get(node), Some(Ok(_))) {
+            self.quotas.retain(node, |other| other != uid || self.cpu.is_on(other, node));
         }
-        known
+        self.known_node(node)
     }
 
     fn known_node(&self, name: &str) -> Option<Arc<str>> {

@@ -217,9 +217,16 @@ impl Quota {
         is_allowed(model, &self.models, &[])
     }
 
-    /// Whether all models count that have this in their name; `None`: all models at all.
+    /// Whether all models count that a pod allows by this pattern; `None`: all models at all.
     fn counts_all(&self, named: Option<&String>) -> bool {
-        self.models.is_empty() || named.is_some_and(|named| self.counts(named.trim_start_matches('=')))
+        let Some(named) = named.filter(|_| !self.models.is_empty()) else { return self.models.is_empty() };
+        if let Some(model) = named.strip_prefix('=') {
+            return self.counts(model);
+        }
+        // Words match longer names too, which have all words that the pattern has. Of other patterns nobody knows.
+        let words = self.models.iter().filter(|pattern| !pattern.contains(['=', '*']));
+        let words: Vec<String> = words.cloned().collect();
+        !words.is_empty() && !named.contains('*') && is_allowed(named, &words, &[])
     }
 
     /// Why a pod that wants so much is too much for it, in the words of `resourcequota/controller.go`.
