@@ -38,6 +38,10 @@ pub use pod::{Amounts, Container, Pod};
 use reading::Reading;
 pub use settings::{Dialect, check};
 
+/// `schedulerName`s of the systems' own schedulers, which nobody runs any more once the system is replaced.
+pub const SCHEDULERS: [&str; 6] =
+    ["hami-scheduler", "4pd-scheduler", "volcano", "kai-scheduler", "vgpu-scheduler", "koord-scheduler"];
+
 /// What a translation has to know of the cluster and the namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {

@@ -94,9 +94,16 @@ fn apply<'p>(
         .extend(record.map(|record| (DialectAnnotation::KEY.to_owned(), Some(annotation::encode(&record).into()))));
     patch.change("/metadata/annotations", pod.annotations().is_some(), annotations.clone());
     translated.annotate(&annotations);
-    let scheduler = pod.scheduler().and_then(|name| settings.rewrite_schedulers.get(name));
-    if let Some(scheduler) = scheduler.filter(|_| !patch.is_empty()) {
-        patch.add("/spec/schedulerName", scheduler.as_str().into());
+    let mut warnings = translation.warnings;
+    if let Some(name) = pod.scheduler().filter(|_| !patch.is_empty()) {
+        match settings.rewrite_schedulers.get(name) {
+            Some(scheduler) => patch.add("/spec/schedulerName", scheduler.as_str().into()),
+            None if divvy_dialects::SCHEDULERS.contains(&name) => warnings.push(format!(
+                "spec.schedulerName: {name} stays: if nobody runs that scheduler any more the pod waits for ever; \
+                 rewriteSchedulers of divvy-webhook gives such pods to another one"
+            )),
+            None => {}
+        }
     }
-    Translated { pod: Cow::Owned(translated), patch, warnings: translation.warnings }
+    Translated { pod: Cow::Owned(translated), patch, warnings }
 }

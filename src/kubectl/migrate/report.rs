@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use divvy_api::limits::normalise;
 use divvy_api::request::Defaults;
 use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, ResourceNames};
-use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, Translation, translate};
+use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, SCHEDULERS, Translation, translate};
 use serde::Serialize;
 
 use super::read::{Found, Objects};
@@ -67,9 +67,6 @@ pub(super) struct Lost {
 
 /// System of pods in Divvy's words, which HAMi's and NVIDIA's are too.
 const PLAIN: &str = "nvidia.com/gpu";
-/// Schedulers of other systems, which are gone after the migration.
-const SCHEDULERS: [&str; 6] =
-    ["hami-scheduler", "4pd-scheduler", "volcano", "kai-scheduler", "vgpu-scheduler", "koord-scheduler"];
 
 // === impl Report ===
 

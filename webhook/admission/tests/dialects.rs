@@ -46,6 +46,21 @@ fn pod_comes_back_in_our_words() {
 }
 
 #[test]
+fn scheduler_of_another_system_that_stays_is_told() {
+    let settings = settings(json!([{ "name": "nano-gpu", "memoryUnit": "1Gi" }]));
+    for (scheduler, told) in [("hami-scheduler", 1), ("volcano", 0), ("my-scheduler", 0), ("", 0)] {
+        let mut asked = nano();
+        asked["spec"]["schedulerName"] = scheduler.into();
+        let warnings = mutate_with(&settings, &asked).warnings;
+        assert_eq!(warnings.len(), told, "{warnings:?}");
+        assert!(
+            warnings.iter().all(|text| text.starts_with("spec.schedulerName: hami-scheduler stays")),
+            "{warnings:?}"
+        );
+    }
+}
+
+#[test]
 fn pod_of_a_dialect_that_is_off_is_nobodys() {
     let reply = mutate_new(&nano());
     assert!(reply.allowed && reply.patch.is_empty() && reply.warnings.is_empty());
