@@ -13,18 +13,19 @@ use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use crate::objects::NodeView;
-use crate::store::{Clock, Store};
+use crate::objects::{Kind, NodeView};
+use crate::store::{Clock, Store, Version};
 
-/// Changes of each kind that are kept, for watches that begin again: minutes of a busy cluster, and a few MiB.
+/// Changes of each kind that are kept, for watches that begin again: minutes of a busy cluster.
 const HISTORY: usize = 8192;
 
 /// The served objects. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     store: Arc<Mutex<Store>>,
-    /// Sent to at every change.
     state: watch::Sender<State>,
+    /// The latest version of each kind.
+    latest: [watch::Sender<Version>; 2],
 }
 
 /// State of the watch.
@@ -40,7 +41,9 @@ pub struct State {
 
 impl Default for Nodes {
     fn default() -> Self {
-        Self { store: Arc::new(Mutex::new(Store::new(Clock::new(millis()), HISTORY))), state: watch::Sender::default() }
+        let store = Store::new(Clock::new(millis()), HISTORY);
+        let latest = Kind::ALL.map(|kind| watch::Sender::new(store.latest(kind)));
+        Self { store: Arc::new(Mutex::new(store)), state: watch::Sender::default(), latest }
     }
 }
 
@@ -67,33 +70,53 @@ impl Nodes {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, which is marked as changed at every change of the store.
+    /// The state.
     pub fn subscribe(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
+    /// The latest version of a kind's objects.
+    pub fn latest(&self, kind: Kind) -> watch::Receiver<Version> {
+        let [pods, infos] = &self.latest;
+        match kind {
+            Kind::PodResource => pods.subscribe(),
+            Kind::GpuInfo => infos.subscribe(),
+        }
+    }
+
     fn take(&self, event: Event<DeserializeGuard<GpuNode>>, listed: &mut HashSet<Arc<str>>) {
-        let mut store = self.store();
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(node) => {
                 let view = view(&node);
                 listed.insert(Arc::clone(&view.name));
-                store.apply(view, millis());
+                self.store().apply(view, millis());
             }
             Event::InitDone => {
+                let mut store = self.store();
                 let gone: Vec<_> = store.nodes().filter(|name| !listed.contains(*name)).cloned().collect();
                 for name in gone {
                     store.remove(&name, millis());
                 }
             }
-            Event::Apply(node) => store.apply(view(&node), millis()),
-            Event::Delete(node) => store.remove(node.meta().name.as_deref().unwrap_or_default(), millis()),
+            Event::Apply(node) => {
+                let view = view(&node);
+                self.store().apply(view, millis());
+            }
+            Event::Delete(node) => self.store().remove(node.meta().name.as_deref().unwrap_or_default(), millis()),
+        }
+        let latest = Kind::ALL.map(|kind| self.store().latest(kind));
+        for (sender, latest) in self.latest.iter().zip(latest) {
+            sender.send_if_modified(|known| std::mem::replace(known, latest) != latest);
         }
     }
 
     fn note(&self, change: impl FnOnce(&mut State)) {
-        self.state.send_modify(change);
+        self.state.send_if_modified(|state| {
+            let before = state.clone();
+            change(state);
+            *state != before
+        });
     }
 }
 
@@ -102,7 +125,13 @@ fn view(node: &DeserializeGuard<GpuNode>) -> NodeView {
         let name = node.meta().name.as_deref().unwrap_or_default();
         tracing::warn!("GpuNode {name} can't be read, and is shown without GPUs: {}", invalid.error);
     }
-    NodeView::new(node.meta(), node.0.as_ref().ok())
+    let readable = node.0.as_ref().ok();
+    let excess = readable.and_then(NodeView::excess);
+    if let Some(excess) = &excess {
+        let name = node.meta().name.as_deref().unwrap_or_default();
+        tracing::warn!("GpuNode {name} is too large, and is shown without GPUs: {excess}");
+    }
+    NodeView::new(node.meta(), readable.filter(|_| excess.is_none()))
 }
 
 /// Milliseconds since 1970.

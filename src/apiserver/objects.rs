@@ -11,6 +11,11 @@ use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, ShareStatus
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Serialize;
 
+/// GPUs and shares of a report, at most: a daemon that reports more is broken, or not ours. As many GPUs as divvy-webhook takes,
+/// and several times the containers that a kubelet runs.
+const MOST_CARDS: usize = 1024;
+const MOST_SHARES: usize = 4096;
+
 /// Group and version, as objects state them.
 pub const API_VERSION: &str = "metrics.nvidia.com/v1alpha1";
 
@@ -176,6 +181,14 @@ impl PodName {
 // === impl NodeView ===
 
 impl NodeView {
+    /// Why a report is too large to be served.
+    pub fn excess(node: &GpuNode) -> Option<String> {
+        let GpuNodeStatus { cards, shares, .. } = node.status.as_ref()?;
+        let too_many =
+            |what, number, most| (number > most).then(|| format!("{number} {what}: at most {most} are served"));
+        too_many("GPUs", cards.len(), MOST_CARDS).or_else(|| too_many("shares", shares.len(), MOST_SHARES))
+    }
+
     /// Reads a report. What can't be read is a node of which nothing is known.
     pub fn new(metadata: &ObjectMeta, node: Option<&GpuNode>) -> Self {
         let name: Arc<str> = metadata.name.as_deref().unwrap_or_default().into();
@@ -234,10 +247,10 @@ fn health(conditions: &[Condition]) -> GpuInfoStatus {
 }
 
 /// The GPUs of each pod's containers, in the order of the report. A namespace with a dot is none: what claims to be there is
-/// passed over, or it could take another pod's name.
+/// passed over, or it could take another pod's name; as is what has no UID, which would come first among those of a name.
 fn pods(shares: &[ShareStatus], device: impl Fn(&CardId) -> Device) -> BTreeMap<PodKey, Vec<ContainerDevices>> {
     let mut pods: BTreeMap<PodKey, Vec<ContainerDevices>> = BTreeMap::new();
-    for share in shares.iter().filter(|share| !share.namespace.contains('.')) {
+    for share in shares.iter().filter(|share| !share.namespace.contains('.') && !share.pod_uid.is_empty()) {
         let name = PodName { namespace: share.namespace.as_str().into(), pod: share.pod.as_str().into() };
         let containers = pods.entry(PodKey { name, uid: share.pod_uid.as_str().into() }).or_default();
         let known = containers.iter().position(|it| it.container_name == share.container);

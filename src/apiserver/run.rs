@@ -20,7 +20,7 @@ use crate::config::{API_SERVICE, Config, SECRET, SERVICE};
 use crate::front_proxy::FrontProxy;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
-use crate::serve::api::{Api, WATCHES};
+use crate::serve::api::{Api, LISTS, WATCHES};
 use crate::serve::pages::{Pages, admin_router};
 
 /// Connections of API servers. Over HTTP/2 one carries 200 watches. A client without certificate gets no further than
@@ -93,7 +93,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
     tasks.spawn("authority", keep_bundle(api_server, bundles, identity.clone(), stop.clone()));
     let tls = for_clients(identity.clone(), front_proxy.clone()).context("TLS")?;
     let subscribed = nodes.subscribe();
-    let api = Api { nodes, legacy_watch: config.legacy_watch, watches, metrics };
+    let lists = Arc::new(Semaphore::new(LISTS));
+    let api = Api { nodes, legacy_watch: config.legacy_watch, watches, lists, metrics };
     tasks.spawn("api", serve(api_listener, Some(tls), CALLS, api.router(), connections));
     let pages = Pages { registry: registry.into(), nodes: subscribed, identity, front_proxy, stopping };
     tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages.router(), until_stop()));

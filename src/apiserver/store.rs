@@ -10,6 +10,7 @@ mod collection;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::objects::{ContainerDevices, Kind, NodeView, PodKey, PodName, PodResource};
@@ -52,7 +53,8 @@ pub struct Changes {
 #[derive(Clone, Debug, PartialEq)]
 struct Draft {
     uid: Option<String>,
-    spec: Value,
+    /// JSON.
+    spec: Arc<str>,
     status: Value,
     /// When a node reported it; not a change by itself.
     reported: Option<String>,
@@ -73,7 +75,7 @@ impl Store {
     pub fn apply(&mut self, node: NodeView, millis: u64) {
         let draft = Draft {
             uid: node.uid.clone(),
-            spec: json!(node.info.spec),
+            spec: text(&node.info.spec),
             status: json!(node.info.status),
             reported: None,
         };
@@ -126,6 +128,16 @@ impl Store {
             _ => self.clock.now(),
         };
         Ok(Changes { events, version })
+    }
+
+    /// The version of a kind's last change.
+    pub fn latest(&self, kind: Kind) -> Version {
+        self.of(kind).latest()
+    }
+
+    /// The latest version of all.
+    pub fn now(&self) -> Version {
+        self.clock.now()
     }
 
     fn of(&self, kind: Kind) -> &Collection {
@@ -194,8 +206,7 @@ impl Store {
             pod_namespace: namespace.to_string(),
             containers_device: containers.collect(),
         };
-        let uid = Some(key.uid.to_string()).filter(|uid| !uid.is_empty());
-        Draft { uid, spec: json!(spec), status: json!({}), reported: reported.cloned() }
+        Draft { uid: Some(key.uid.to_string()), spec: text(&spec), status: json!({}), reported: reported.cloned() }
     }
 
     /// UIDs of the pods of one name, in order.
@@ -204,6 +215,11 @@ impl Store {
         let keys = self.holders.range(first..).map(|(key, _)| key);
         keys.take_while(move |key| key.name == *name).map(|key| Arc::clone(&key.uid))
     }
+}
+
+/// JSON of plain data, which has keys of text alone.
+fn text(of: &impl Serialize) -> Arc<str> {
+    serde_json::to_string(of).unwrap_or_default().into()
 }
 
 #[cfg(test)]

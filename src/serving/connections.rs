@@ -39,8 +39,8 @@ use self::places::{Place, Places};
 /// HTTP/2. Clients made with client-go close connections that are idle for 90 s, so that none of their calls meets one that we
 /// close.
 pub const SILENCE: Duration = Duration::from_secs(120);
-/// Time between questions for a sign of life, over HTTP/2 while calls are under way. The answer to a call may take hours, in
-/// which the client has nothing to say.
+/// Time between questions for a sign of life over HTTP/2. The answer to a call may take hours, in which the client has nothing to
+/// say.
 const PING: Duration = Duration::from_secs(30);
 /// Longest time from a call's head to its answer, the body included. The API server waits for webhooks at most as long
 /// (`timeoutSeconds` of a webhook).
@@ -175,7 +175,8 @@ async fn talk(
         ended = &mut talk => ended,
         () = end.cancelled() => {
             talk.as_mut().graceful_shutdown();
-            talk.await
+            // A client that never acknowledges it could go on calling.
+            timeout(SILENCE, talk).await.unwrap_or(Ok(()))
         }
     };
     ended.map_err(Broken::Http)
@@ -187,6 +188,11 @@ impl Connection {
     /// Closes it once the calls under way are answered, so that the client opens another one.
     pub fn close(&self) {
         self.0.cancel();
+    }
+
+    /// Whether it is to close.
+    pub fn is_closing(&self) -> bool {
+        self.0.is_cancelled()
     }
 
     /// Waits until it is to close: an answer without an end has to end then.

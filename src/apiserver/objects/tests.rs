@@ -70,6 +70,30 @@ fn unreadable_or_new_node_has_nothing() {
 }
 
 #[test]
+fn reports_of_no_real_node_are_too_large() {
+    let excess = |change: &dyn Fn(&mut GpuNodeStatus)| {
+        let mut node: GpuNode = serde_json::from_value(node()).unwrap();
+        change(node.status.as_mut().unwrap());
+        NodeView::excess(&node)
+    };
+    assert_eq!(excess(&|_| {}), None);
+    let cards = excess(&|status| status.cards = vec![status.cards[0].clone(); 1025]);
+    assert_eq!(cards.as_deref(), Some("1025 GPUs: at most 1024 are served"));
+    let shares = excess(&|status| status.shares = vec![status.shares[0].clone(); 4097]);
+    assert_eq!(shares.as_deref(), Some("4097 shares: at most 4096 are served"));
+}
+
+#[test]
+fn share_without_uid_is_passed_over() {
+    let mut node = node();
+    node["status"]["shares"][0]["podUid"] = "".into();
+    assert_eq!(view(&node).pods.len(), 2);
+    node["status"]["shares"][1]["podUid"] = "".into();
+    node["status"]["shares"][2]["podUid"] = "".into();
+    assert_eq!(view(&node).pods.len(), 1);
+}
+
+#[test]
 fn namespace_with_a_dot_takes_no_other_pods_name() {
     let mut node = node();
     node["status"]["shares"][0]["namespace"] = "default.train".into();

@@ -1,5 +1,6 @@
 //! The API's routes.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Version as HttpVersion, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use divvy_runtime::settings::Switch;
 use divvy_serving::connections::{Connection, SILENCE};
+use futures::stream;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -27,6 +30,10 @@ use crate::store::Version;
 
 /// Most watches at a time.
 pub const WATCHES: usize = 2000;
+/// Most lists that are on their way at a time: one of 5 000 nodes has 10 MB.
+pub const LISTS: usize = 16;
+/// Bytes of a list that are sent at a time.
+const PIECE: usize = 64 << 10;
 /// Longest time of a watch. Clients begin another one where it ended, perhaps at another replica.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 /// Longest time over HTTP/1.1, where a connection on which nothing is received looks as if its client were gone.
@@ -41,6 +48,8 @@ pub struct Api {
     pub legacy_watch: Switch,
     /// Places of watches.
     pub watches: Arc<Semaphore>,
+    /// Places of lists.
+    pub lists: Arc<Semaphore>,
     /// Counters.
     pub metrics: Metrics,
 }
@@ -108,6 +117,7 @@ impl Api {
     ) -> Result<Response, Refusal> {
         let form = Form::accepted(headers, query.include.as_deref())?;
         self.listed()?;
+        let permit = Arc::clone(&self.lists).try_acquire_owned().map_err(|_none| Refusal::too_many(LISTS, "lists"))?;
         let mut listing = {
             let store = self.nodes.store();
             version.map_or(Ok(()), |version| store.check(version))?;
@@ -116,7 +126,15 @@ impl Api {
         if let Some(name) = query.name {
             listing.objects.retain(|object| object.name == name);
         }
-        Ok(json(&form.list(kind, &listing)))
+        let text: Bytes = form.list(kind, &listing).map_err(|error| Refusal::internal(&error))?.into();
+        let length = text.len();
+        let pieces = stream::unfold((text, permit), async |(mut rest, permit)| {
+            let piece = rest.split_to(rest.len().min(PIECE));
+            (!piece.is_empty()).then_some((Ok::<_, Infallible>(piece), (rest, permit)))
+        });
+        let headers =
+            [(header::CONTENT_TYPE, "application/json".to_owned()), (header::CONTENT_LENGTH, length.to_string())];
+        Ok((headers, Body::from_stream(pieces)).into_response())
     }
 
     fn one(&self, kind: Kind, query: &str, name: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
@@ -134,7 +152,8 @@ impl Api {
         self.listed()?;
         let longest = if request.version() == HttpVersion::HTTP_2 { LONGEST } else { LONGEST_HTTP1 };
         let timeout = watch.timeout.map_or(longest, |timeout| timeout.min(longest));
-        let permit = Arc::clone(&self.watches).try_acquire_owned().map_err(|_none| Refusal::too_many(WATCHES))?;
+        let permit =
+            Arc::clone(&self.watches).try_acquire_owned().map_err(|_none| Refusal::too_many(WATCHES, "watches"))?;
         let connection = request.extensions().get::<Connection>().cloned();
         let selection = Selection { kind, name: query.name, form };
         let watching = Watching::begin(&self.nodes, selection, watch, Life { timeout, connection, permit })?;

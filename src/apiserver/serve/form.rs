@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::accept::{Form, Include};
@@ -15,15 +16,26 @@ const END_OF_BEGINNING: &str = "k8s.io/initial-events-end";
 // === impl Form ===
 
 impl Form {
-    /// A list.
-    pub fn list(self, kind: Kind, listing: &Listing) -> Value {
+    /// JSON of a list.
+    pub fn list(self, kind: Kind, listing: &Listing) -> serde_json::Result<Vec<u8>> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct List<'a> {
+            kind: String,
+            api_version: &'a str,
+            metadata: Value,
+            items: Vec<&'a Object>,
+        }
         let metadata = json!({ "resourceVersion": listing.version.to_string() });
         match self {
-            Self::Tables(include) => table(kind, true, &metadata, listing.objects.iter().map(|it| row(it, include))),
-            Self::Objects | Self::Legacy => json!({
-                "kind": format!("{}List", kind.as_str()), "apiVersion": API_VERSION, "metadata": metadata,
-                "items": listing.objects.iter().map(|object| object.json()).collect::<Vec<_>>(),
-            }),
+            Self::Tables(include) => {
+                serde_json::to_vec(&table(kind, true, &metadata, listing.objects.iter().map(|it| row(it, include))))
+            }
+            Self::Objects | Self::Legacy => {
+                let items = listing.objects.iter().map(|object| &**object).collect();
+                let kind = format!("{}List", kind.as_str());
+                serde_json::to_vec(&List { kind, api_version: API_VERSION, metadata, items })
+            }
         }
     }
 
@@ -34,7 +46,7 @@ impl Form {
                 let metadata = json!({ "resourceVersion": object.version.to_string() });
                 table(object.kind, is_first, &metadata, std::iter::once(row(object, include)))
             }
-            Self::Objects | Self::Legacy => object.json(),
+            Self::Objects | Self::Legacy => json!(object),
         }
     }
 
@@ -118,7 +130,7 @@ fn row(object: &Object, include: Include) -> Value {
             let (kind, version) = ("PartialObjectMetadata", "meta.k8s.io/v1");
             row["object"] = json!({ "kind": kind, "apiVersion": version, "metadata": object.metadata() });
         }
-        Include::Object => row["object"] = object.json(),
+        Include::Object => row["object"] = json!(object),
     }
     row
 }

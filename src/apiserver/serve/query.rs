@@ -46,8 +46,8 @@ pub enum Start {
     Objects,
     /// The objects as they are now, this version or a newer one, with a bookmark after them.
     MarkedObjects(Option<Version>),
-    /// The changes after this version.
-    After(Version),
+    /// The changes after this version; after the latest one where none is stated.
+    After(Option<Version>),
 }
 
 /// Parameters as they are written; the last one of a name counts.
@@ -110,7 +110,7 @@ impl Parameters {
                 "resourceVersionMatch" => given.resource_version_match = some(&value),
                 "sendInitialEvents" => given.send_initial_events = Some(flag(&value)),
                 "allowWatchBookmarks" => given.bookmarks = flag(&value),
-                "timeoutSeconds" => given.timeout = some(&value).map(|text| seconds(&text)).transpose()?,
+                "timeoutSeconds" => given.timeout = some(&value).map(|text| seconds(&text)).transpose()?.flatten(),
                 "limit" if !value.is_empty() => {
                     let refuse = |error| Refusal::bad_request(format!("limit {value:?}: {error}"));
                     value.parse::<i64>().map_err(refuse)?;
@@ -167,8 +167,8 @@ impl Parameters {
         }
         let start = match (self.send_initial_events, version) {
             (Some(true), version) => Start::MarkedObjects(version),
-            (_, Some(version)) => Start::After(version),
-            (_, None) => Start::Objects,
+            (None, None) => Start::Objects,
+            (_, version) => Start::After(version),
         };
         let (bookmarks, timeout) = (self.bookmarks, self.timeout);
         Ok(Verb::Watch(WatchQuery { start, bookmarks, timeout, is_plain: !self.has_others }))
@@ -188,10 +188,11 @@ fn flag(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
-fn seconds(text: &str) -> Result<Duration, Refusal> {
+/// None: as long as the server allows, which 0 means too.
+fn seconds(text: &str) -> Result<Option<Duration>, Refusal> {
     let seconds = text.parse::<i64>();
     let seconds = seconds.map_err(|error| Refusal::bad_request(format!("timeoutSeconds {text:?}: {error}")))?;
-    Ok(Duration::from_secs(seconds.max(0).cast_unsigned()))
+    Ok((seconds > 0).then(|| Duration::from_secs(seconds.cast_unsigned())))
 }
 
 #[cfg(test)]

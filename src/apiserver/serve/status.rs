@@ -47,10 +47,15 @@ impl Refusal {
         Self { code: StatusCode::NOT_ACCEPTABLE, reason: "NotAcceptable", message }
     }
 
-    /// Too many watches.
-    pub fn too_many(most: usize) -> Self {
-        let message = format!("there are {most} watches already: please try again later");
+    /// Too many watches or lists at a time.
+    pub fn too_many(most: usize, what: &str) -> Self {
+        let message = format!("there are {most} {what} already: please try again later");
         Self { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", message }
+    }
+
+    /// What isn't to happen.
+    pub fn internal(error: &serde_json::Error) -> Self {
+        Self { code: StatusCode::INTERNAL_SERVER_ERROR, reason: "InternalError", message: error.to_string() }
     }
 
     /// Not before the nodes are listed.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::accept::Form;
 use super::query::{Start, WatchQuery};
 use super::status::Refusal;
-use crate::nodes::{Nodes, State};
+use crate::nodes::Nodes;
 use crate::objects::Kind;
 use crate::store::{Change, Event, Object, Version};
 
@@ -28,7 +28,7 @@ const BOOKMARK: Duration = Duration::from_secs(60);
 /// A watch that goes on.
 pub struct Watching {
     nodes: Nodes,
-    changes: watch::Receiver<State>,
+    changes: watch::Receiver<Version>,
     selection: Selection,
     bookmarks: bool,
     /// Until it has been sent.
@@ -82,10 +82,11 @@ enum Woken {
 impl Watching {
     /// Begins a watch.
     pub fn begin(nodes: &Nodes, selection: Selection, query: WatchQuery, life: Life) -> Result<Self, Refusal> {
-        let (changes, kind) = (nodes.subscribe(), selection.kind);
+        let (changes, kind) = (nodes.latest(selection.kind), selection.kind);
         let (version, beginning) = {
             let store = nodes.store();
             if let Start::After(version) = query.start {
+                let version = version.unwrap_or_else(|| store.now());
                 store.after(kind, version, 0)?;
                 (version, None)
             } else {
@@ -121,6 +122,9 @@ impl Watching {
     /// The next lines; none: it is over.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            // Where there are always lines nothing waits.
+            let is_closing = self.life.connection.as_ref().is_some_and(Connection::is_closing);
+            self.is_over |= is_closing || Instant::now() >= self.deadline;
             let mut lines = if self.is_over { Vec::new() } else { self.ready() };
             if lines.is_empty() && !self.is_over {
                 match self.wait().await {

@@ -3,10 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Clock, Draft, Version};
 use crate::objects::{API_VERSION, Kind};
+
+/// Bytes of `spec`, at most, in the history of a kind, however few changes that is.
+const HISTORY_BYTES: usize = 32 << 20;
 
 /// A served object at one version.
 #[derive(Debug, PartialEq)]
@@ -55,6 +60,8 @@ pub(super) struct Collection {
     kind: Kind,
     objects: BTreeMap<String, Arc<Object>>,
     history: VecDeque<Event>,
+    /// Bytes of `spec` in the history.
+    bytes: usize,
     /// Changes after this version are in the history.
     since: Version,
     most: usize,
@@ -73,8 +80,8 @@ impl Object {
     }
 
     /// `spec`.
-    pub fn spec(&self) -> &Value {
-        &self.draft.spec
+    pub fn spec(&self) -> Value {
+        serde_json::from_str(&self.draft.spec).unwrap_or_default()
     }
 
     /// `status`.
@@ -85,13 +92,23 @@ impl Object {
         }
         status
     }
+}
 
-    /// All of it.
-    pub fn json(&self) -> Value {
-        json!({
-            "kind": self.kind.as_str(), "apiVersion": API_VERSION, "metadata": self.metadata(), "spec": self.spec(),
-            "status": self.status(),
-        })
+/// All of it, with `spec` as the text that is kept: a tree of it would take several times as much.
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Whole<'a> {
+            kind: &'a str,
+            api_version: &'a str,
+            metadata: Value,
+            spec: &'a RawValue,
+            status: Value,
+        }
+        let spec = serde_json::from_str(&self.draft.spec).map_err(serde::ser::Error::custom)?;
+        let (kind, metadata, status) = (self.kind.as_str(), self.metadata(), self.status());
+        Whole { kind, api_version: API_VERSION, metadata, spec, status }.serialize(serializer)
     }
 }
 
@@ -99,7 +116,7 @@ impl Object {
 
 impl Collection {
     pub(super) fn new(kind: Kind, since: Version, most: usize) -> Self {
-        Self { kind, objects: BTreeMap::new(), history: VecDeque::new(), since, most }
+        Self { kind, objects: BTreeMap::new(), history: VecDeque::new(), bytes: 0, since, most }
     }
 
     pub(super) fn objects(&self) -> impl ExactSizeIterator<Item = &Arc<Object>> {
@@ -145,12 +162,18 @@ impl Collection {
         Ok(self.history.range(start..).take(most).cloned().collect())
     }
 
+    /// The version of the last change.
+    pub(super) fn latest(&self) -> Version {
+        self.history.back().map_or(self.since, |event| event.object.version)
+    }
+
     fn record(&mut self, change: Change, object: Arc<Object>) {
+        self.bytes += object.draft.spec.len();
         self.history.push_back(Event { change, object });
-        while self.history.len() > self.most {
-            if let Some(forgotten) = self.history.pop_front() {
-                self.since = forgotten.object.version;
-            }
+        while self.history.len() > self.most || self.bytes > HISTORY_BYTES {
+            let Some(forgotten) = self.history.pop_front() else { return };
+            self.bytes -= forgotten.object.draft.spec.len();
+            self.since = forgotten.object.version;
         }
     }
 }

@@ -195,6 +195,32 @@ fn forgotten_changes_are_gone_and_later_ones_are_not() {
 }
 
 #[test]
+fn history_of_large_changes_is_short() {
+    let mut store = store(usize::MAX);
+    let mut large = node("n1", &[]);
+    let mut versions = Vec::new();
+    for turn in 0..40 {
+        large.info.spec.device_node = turn.to_string().repeat(1 << 20);
+        store.apply(large.clone(), turn);
+        versions.push(store.list(Kind::GpuInfo).version);
+    }
+    store.after(Kind::GpuInfo, versions[0], 1).unwrap_err();
+    let kept = store.after(Kind::GpuInfo, versions[30], 100).unwrap();
+    assert_eq!(kept.events.len(), 9);
+}
+
+#[test]
+fn latest_version_is_that_of_the_kind() {
+    let mut store = store(1);
+    let first = store.latest(Kind::PodResource);
+    store.apply(node("n1", &[]), 2_000);
+    assert_eq!(store.latest(Kind::PodResource), first, "the node has no pods");
+    assert_eq!(store.latest(Kind::GpuInfo), store.now());
+    store.apply(node("n1", &[(1, 1, 0)]), 3_000);
+    assert_eq!(store.latest(Kind::PodResource), store.now());
+}
+
+#[test]
 fn clock_that_goes_back_or_wild_gives_growing_versions() {
     let mut clock = Clock::with_tag(u64::MAX, 3);
     let mut last = clock.now();

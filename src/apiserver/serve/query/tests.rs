@@ -36,8 +36,12 @@ fn watches_begin_where_they_say() {
     for (query, start) in [
         ("watch=true", Start::Objects),
         ("watch=1&resourceVersion=0", Start::Objects),
-        ("watch=1&resourceVersion=5", Start::After(version)),
-        ("watch=1&resourceVersion=5&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Start::After(version)),
+        ("watch=1&resourceVersion=5", Start::After(Some(version))),
+        (
+            "watch=1&resourceVersion=5&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+            Start::After(Some(version)),
+        ),
+        ("watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Start::After(None)),
         ("watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", Start::MarkedObjects(None)),
         (
             "watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&resourceVersion=5",
@@ -52,7 +56,8 @@ fn watches_begin_where_they_say() {
         (true, Some(Duration::from_secs(431)), false)
     );
     assert!(watch("watch=true").is_plain && !watch("watch=true&timeoutSeconds=1").is_plain);
-    assert_eq!(watch("watch=1&timeoutSeconds=-1").timeout, Some(Duration::ZERO));
+    assert_eq!(watch("watch=1&timeoutSeconds=-1").timeout, None);
+    assert_eq!(watch("watch=1&timeoutSeconds=0").timeout, None);
 }
 
 #[test]
