@@ -49,8 +49,11 @@ impl System for GpuManager {
                 Ok(None)
             }
             (Some(core), memory) if core >= 100 => {
-                if !core.is_multiple_of(100) || core / 100 > MOST_CARDS {
+                if !core.is_multiple_of(100) {
                     return Err(container.refuse(CORE, "is no multiple of 100: set 1 to 99, or 100 for each whole GPU"));
+                }
+                if core / 100 > MOST_CARDS {
+                    return Err(container.refuse(CORE, format!("at most {MOST_CARDS} GPUs can be requested")));
                 }
                 if memory.is_some() {
                     let field = container.0.field_of(MEMORY);

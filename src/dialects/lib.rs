@@ -159,25 +159,28 @@ enum Size {
 ///
 /// Containers that `request` names come with amounts that Divvy has written, and are left as they are.
 pub fn translate(pod: &Pod, dialects: &[Dialect], context: Context<'_>) -> Result<Option<Translation>, Refusal> {
-    let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, dialect.first_word(pod, context.names)?)));
-    let dialect = match (spoken.next(), spoken.next()) {
-        (Some((first, word)), Some((second, other))) => {
-            return Err(Refusal::Mixed {
-                first: word,
-                first_system: first.name().to_owned(),
-                second: other,
-                second_system: second.name().to_owned(),
-            });
-        }
-        (Some((dialect, _)), None) => Some(dialect),
+    let dialect = spoken(pod, dialects, context.names)?;
+    dialect.map_or(Ok(None), |dialect| Draft::new(pod, context).translation(dialect.system(), dialect.name()))
+}
+
+/// The one of these dialects that a pod is written in.
+pub fn spoken<'d>(pod: &Pod, dialects: &'d [Dialect], names: &ResourceNames) -> Result<Option<&'d Dialect>, Refusal> {
+    let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, dialect.first_word(pod, names)?)));
+    match (spoken.next(), spoken.next()) {
+        (Some((first, word)), Some((second, other))) => Err(Refusal::Mixed {
+            first: word,
+            first_system: first.name().to_owned(),
+            second: other,
+            second_system: second.name().to_owned(),
+        }),
+        (Some((dialect, _)), None) => Ok(Some(dialect)),
         // What has been translated from another system is in our words, with our meaning.
         (None, _) => {
             let of_another = |dialect: &&Dialect| translated_from(pod).is_some_and(|name| name != dialect.name());
-            let mut readers = dialects.iter().filter(|dialect| dialect.system().reads_our_names(context.names));
-            readers.next().filter(|reader| !of_another(reader))
+            let mut readers = dialects.iter().filter(|dialect| dialect.system().reads_our_names(names));
+            Ok(readers.next().filter(|reader| !of_another(reader)))
         }
-    };
-    dialect.map_or(Ok(None), |dialect| Draft::new(pod, context).translation(dialect.system(), dialect.name()))
+    }
 }
 
 /// The system from whose words the pod has been translated already.

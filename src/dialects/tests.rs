@@ -449,6 +449,52 @@ fn two_systems_are_refused_with_both_fields() {
 }
 
 #[test]
+fn annotations_of_every_system_that_are_left_over_are_removed() {
+    for (dialect, resource, amount, left_over) in [
+        ("gpu-manager", "tencent.com/vcuda-core", "100", "tencent.com/gpu-assigned"),
+        ("nano-gpu", "nano-gpu.io/gpu-core", "9", "nano-gpu/assume"),
+        ("elastic-gpu", "elasticgpu.io/gpu-memory", "9", "elasticgpu.io/assumed"),
+        ("volcano", "volcano.sh/vgpu-number", "1", "volcano.sh/vgpu-ids-new"),
+        ("koordinator", "koordinator.sh/gpu", "50", "scheduling.koordinator.sh/device-allocated"),
+        ("vgpu-manager", "nvidia.com/vgpu-number", "1", "nvidia.com/pre-allocated"),
+    ] {
+        let copied = annotated(pod(&[&[(resource, amount)]]), &[(left_over, "x")]);
+        let translated = translated_in(&format!("[{dialect}]"), &copied, false).expect(dialect).expect(dialect);
+        assert_eq!(translated.annotations[left_over], None, "{dialect}");
+    }
+}
+
+#[test]
+fn amounts_that_nothing_has_are_refused() {
+    let ends = |dialect: &str, limits: &[(&str, &str)], end: &str| {
+        let said = one(dialect, limits);
+        assert!(said.ends_with(end), "{dialect}: {said}");
+    };
+    ends("nano-gpu", &[("nano-gpu.io/gpu-memory", "99999999999999999999")], "is out of range");
+    ends("volcano", &[("volcano.sh/vgpu-number", "1025")], "at most 1024 GPUs can be requested");
+    let (core, memory) = ("tencent.com/vcuda-core", "tencent.com/vcuda-memory");
+    ends("gpu-manager", &[(core, "102500"), (memory, "1")], "102500: at most 1024 GPUs can be requested");
+    ends("gpu-manager", &[(core, "150"), (memory, "1")], "or 100 for each whole GPU");
+    ends("koordinator", &[("koordinator.sh/gpu", "102500")], "102500: at most 1024 GPUs can be requested");
+    ends(
+        "volcano",
+        &[("volcano.sh/vgpu-number", "1"), ("volcano.sh/vgpu-memory-percentage", "101")],
+        "101: a GPU has 100",
+    );
+    let long = annotated(pod(&[&[]]), &[("gpu-fraction", &"0.5".repeat(90_000))]);
+    assert!(says("[kai]", &long).ends_with("is longer than 4096 bytes"));
+}
+
+#[test]
+fn memory_is_in_the_clusters_unit() {
+    let names = ResourceNames::default().in_units(divvy_api::Memory::mib(256)).expect("a name");
+    let context = Context { names: &names, is_favoured: false };
+    let written = pod(&[&[("elasticgpu.io/gpu-memory", "300")]]);
+    let translated = translate(&written, &dialects("[elastic-gpu]"), context).expect("admitted").expect("translated");
+    assert_eq!(translated.limits[0], Some(amounts(&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem-256mi", "2")])));
+}
+
+#[test]
 fn record_keeps_what_was_written() {
     let uuids = ["GPU-1d97b7c2-0b1c-4e2a-9a51-3f1f5a1a0001"; 4].join(",");
     let chosen = annotated(pod(&[&[("nvidia.com/gpu", "1")]]), &[("nvidia.com/use-gpuuuid", &uuids)]);

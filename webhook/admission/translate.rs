@@ -36,10 +36,20 @@ pub(super) fn translate<'p>(
     let request: Option<RequestAnnotation> = text.and_then(|text| annotation::decode(text).ok());
     let is_favoured = settings.favoured_namespaces.contain(namespace);
     let context = Context { names: &settings.names, is_favoured };
-    let translation = divvy_dialects::translate(&pod.as_written(request.as_ref()), &settings.dialects, context);
-    let Some(translation) = translation.map_err(|refusal| vec![refusal.into()])? else { return Ok(untouched()) };
-    let record = record(pod, &translation.record).map_err(|refusal| vec![refusal])?;
-    Ok(apply(pod, translation, record, settings))
+    let written = pod.as_written(request.as_ref());
+    let translation = divvy_dialects::translate(&written, &settings.dialects, context);
+    let mut translated = match translation.map_err(|refusal| vec![refusal.into()])? {
+        None => untouched(),
+        Some(translation) => {
+            let record = record(pod, &translation.record).map_err(|refusal| vec![refusal])?;
+            apply(pod, translation, record, settings)
+        }
+    };
+    // HAMi's words may be ours already.
+    if divvy_dialects::spoken(&written, &settings.dialects, &settings.names).is_ok_and(|of| of.is_some()) {
+        translated.reschedule(pod.scheduler(), settings);
+    }
+    Ok(translated)
 }
 
 /// The annotation for this translation and for earlier ones of the pod, as another webhook may have added a container; `None` if
@@ -94,16 +104,22 @@ fn apply<'p>(
         .extend(record.map(|record| (DialectAnnotation::KEY.to_owned(), Some(annotation::encode(&record).into()))));
     patch.change("/metadata/annotations", pod.annotations().is_some(), annotations.clone());
     translated.annotate(&annotations);
-    let mut warnings = translation.warnings;
-    if let Some(name) = pod.scheduler().filter(|_| !patch.is_empty()) {
+    Translated { pod: Cow::Owned(translated), patch, warnings: translation.warnings }
+}
+
+// === impl Translated ===
+
+impl Translated<'_> {
+    /// Gives a pod of another system to the scheduler that is to have it, or says that its own one may be gone.
+    fn reschedule(&mut self, scheduler: Option<&str>, settings: &Settings) {
+        let Some(name) = scheduler else { return };
         match settings.rewrite_schedulers.get(name) {
-            Some(scheduler) => patch.add("/spec/schedulerName", scheduler.as_str().into()),
-            None if divvy_dialects::SCHEDULERS.contains(&name) => warnings.push(format!(
+            Some(scheduler) => self.patch.add("/spec/schedulerName", scheduler.as_str().into()),
+            None if divvy_dialects::SCHEDULERS.contains(&name) => self.warnings.push(format!(
                 "spec.schedulerName: {name} stays: if nobody runs that scheduler any more the pod waits for ever; \
                  rewriteSchedulers of divvy-webhook gives such pods to another one"
             )),
             None => {}
         }
     }
-    Translated { pod: Cow::Owned(translated), patch, warnings }
 }

@@ -61,6 +61,45 @@ fn scheduler_of_another_system_that_stays_is_told() {
 }
 
 #[test]
+fn pod_that_hami_wrote_in_our_words_is_rescheduled_too() {
+    let mut settings = settings(json!([{ "name": "hami", "limitVariables": false, "compute": "cap" }]));
+    let mut asked = pod(json!([container("main", json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000" }))]));
+    asked["spec"]["schedulerName"] = "hami-scheduler".into();
+    let told = mutate_with(&settings, &asked).warnings;
+    assert!(told[0].starts_with("spec.schedulerName: hami-scheduler stays"), "{told:?}");
+    settings.rewrite_schedulers.insert("hami-scheduler".to_owned(), "default-scheduler".to_owned());
+    let (after, warnings) = admitted(&settings, &asked);
+    assert_eq!((&after["spec"]["schedulerName"], warnings.len()), (&json!("default-scheduler"), 0));
+    settings.dialects.clear();
+    let reply = mutate_with(&settings, &asked);
+    assert!(apply(&asked, &reply.patch)["spec"]["schedulerName"] == "hami-scheduler" && reply.warnings.is_empty());
+}
+
+#[test]
+fn pod_translated_once_is_ours_once_the_dialect_is_off() {
+    let asked = pod(json!([container("main", json!({ "aliyun.com/gpu-mem": "3" }))]));
+    let (after, _) = admitted(&settings(json!(["gpushare"])), &asked);
+    let off = mutate_new(&after);
+    assert!(off.allowed && off.patch.is_empty() && off.warnings.is_empty(), "{}", off.status);
+    let question = question("CREATE", "Pod", after, Value::Null);
+    assert!(ask(Endpoint::Validate, &Settings::default(), &question).allowed);
+}
+
+#[test]
+fn sidecar_of_a_second_system_is_refused() {
+    let settings = settings(json!(["gpushare", { "name": "nano-gpu", "memoryUnit": "1Gi" }]));
+    let (mut after, _) = admitted(&settings, &pod(json!([container("main", json!({ "aliyun.com/gpu-mem": "3" }))])));
+    let sidecar = container("mesh", json!({ "nano-gpu.io/gpu-core": "20" }));
+    after["spec"]["containers"].as_array_mut().expect("a list").push(sidecar);
+    let reply = mutate_with(&settings, &after);
+    let refusal = reply.refusal();
+    assert!(
+        refusal.starts_with("422 Invalid: annotation divvy.dev/dialect is of gpushare and the pod of nano-gpu:"),
+        "{refusal}"
+    );
+}
+
+#[test]
 fn pod_of_a_dialect_that_is_off_is_nobodys() {
     let reply = mutate_new(&nano());
     assert!(reply.allowed && reply.patch.is_empty() && reply.warnings.is_empty());
