@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use divvy_api::annotation::{Document as _, RequestAnnotation};
 use divvy_api::limits::normalise;
 use divvy_api::request::Defaults;
 use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, ResourceNames};
@@ -65,8 +66,11 @@ pub(super) struct Lost {
     pub(super) resources: Vec<String>,
 }
 
-/// System of pods in Divvy's words, which HAMi's and NVIDIA's are too.
+/// System of pods that request whole GPUs by NVIDIA's name, which is Divvy's and HAMi's too.
 const PLAIN: &str = "nvidia.com/gpu";
+/// Its pods may be in Divvy's words throughout.
+const HAMI: &str = "hami";
+const HAMI_SCHEDULERS: [&str; 2] = ["hami-scheduler", "4pd-scheduler"];
 
 // === impl Report ===
 
@@ -143,6 +147,14 @@ fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost]) -> Vec<String>
     steps
 }
 
+/// Whether a pod in Divvy's words is HAMi's: NVIDIA's plugin has no parts of GPUs, and what Divvy has admitted carries its request.
+fn is_hamis(found: &Found, names: &ResourceNames) -> bool {
+    let is_part = |name: &String| names.is_ours(name) && *name != names.count.as_str();
+    let has_parts = found.pod.containers.iter().any(|container| container.limits.keys().any(is_part));
+    let has_scheduler = found.scheduler.as_deref().is_some_and(|name| HAMI_SCHEDULERS.contains(&name));
+    has_scheduler || (has_parts && !found.pod.annotations.contains_key(RequestAnnotation::KEY))
+}
+
 // === impl Workload ===
 
 impl Workload {
@@ -156,6 +168,7 @@ impl Workload {
             pod.containers.iter().any(|container| container.limits.keys().any(|name| names.is_ours(name)));
         let system = match spoken {
             Some(dialect) => dialect.name().to_owned(),
+            None if requests_plain && is_hamis(found, names) => HAMI.to_owned(),
             None if requests_plain => PLAIN.to_owned(),
             None => return None,
         };

@@ -66,6 +66,20 @@ fn manifests_are_told_what_they_become() {
 }
 
 #[test]
+fn pods_of_hami_in_our_words_need_its_dialect() {
+    let steps = |pod: &str| {
+        let manifest = format!("{{kind: Pod, metadata: {{name: a}}, spec: {pod}}}");
+        text(&Report::of(&manifests(&manifest).expect("valid"), &all_dialects()))
+    };
+    let part = "{containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}}}]}";
+    assert!(steps(part).contains("dialects: [hami]"), "{}", steps(part));
+    let whole = "{schedulerName: hami-scheduler, containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}";
+    assert!(steps(whole).contains("dialects: [hami]"), "{}", steps(whole));
+    let nvidias = "{containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}";
+    assert!(steps(nvidias).contains("dialects: []"), "{}", steps(nvidias));
+}
+
+#[test]
 fn manifest_without_gpus_is_nobodys_concern() {
     let objects = manifests("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: a}]}}").expect("valid");
     assert_eq!(
