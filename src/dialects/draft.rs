@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use divvy_api::annotation::{DialectAnnotation, DialectOutput};
 use divvy_api::limits::normalise;
-use divvy_api::request::Defaults;
-use divvy_api::{ContainerKind, ContainerSpec, ResourceNames};
+use divvy_api::request::{Defaults, MemoryAmount};
+use divvy_api::{ContainerKind, ContainerSpec, Memory, ResourceNames};
 
 use crate::pod::{Amounts, Container, Pod};
 use crate::reading::{Reading, cut, shown};
@@ -204,14 +204,18 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Whether a container's limits say this already, in whatever spelling, and nothing else.
+/// Whether a container's limits say this already, in whatever spelling, and nothing else; also where the cluster's
+/// `defaultMemory` isn't the one that a dialect goes by.
 fn is_written(container: &Container, limits: &Amounts, resources: &[String], names: &ResourceNames) -> bool {
-    let request = |limits: &Amounts| {
+    let request = |limits: &Amounts, defaults| {
         let ours = limits.iter().filter(|(name, _)| names.is_ours(name));
         let limits = ours.map(|(name, amount)| (name.clone(), amount.clone())).collect();
         let spec = ContainerSpec { name: String::new(), kind: ContainerKind::App, index: 0, limits };
-        normalise(names, Defaults::default(), &spec)
+        normalise(names, defaults, &spec)
     };
+    let another = Defaults { memory: Some(MemoryAmount::Absolute(Memory::mib(1))), ..Defaults::default() };
+    let is_same =
+        |defaults| request(&container.limits, defaults).is_ok_and(|before| Ok(before) == request(limits, defaults));
     let is_foreign = resources.iter().any(|name| container.names(name));
-    !is_foreign && request(&container.limits).is_ok_and(|before| Ok(before) == request(limits))
+    !is_foreign && [Defaults::default(), another].into_iter().all(is_same)
 }

@@ -330,7 +330,12 @@ fn hami_amounts() {
     assert_eq!(hami(&[(gpu, "1"), (percent, "0")]), "gpu 1");
     assert!(hami(&[(gpu, "1"), (mem, "3000"), (percent, "50")]).starts_with("gpu 1, gpumem 3000; ! "));
     assert_eq!(hami(&[(gpu, "1"), (cores, "30")]), "gpu 1, gpucores 30, gpumem-percentage 100");
-    assert_eq!(one("{name: hami, compute: cap, coresAlone: same-as-cores}", &[(gpu, "1"), (cores, "30")]), "-");
+    assert_eq!(
+        one("{name: hami, compute: cap, coresAlone: same-as-cores}", &[(gpu, "1"), (cores, "30")]),
+        "gpu 1, gpucores 30, gpumem-percentage 30",
+        "the cluster may have another defaultMemory"
+    );
+    assert_eq!(hami(&[(gpu, "1"), (cores, "100")]), "gpu 1, gpucores 100, gpumem-percentage 100");
     assert!(hami(&[(gpu, "1"), (mem, "1000"), (cores, "150")]).starts_with("gpu 1, gpucores 100, gpumem 1000; ! "));
     assert_eq!(hami(&[(mem, "3000")]), "as it is", "one GPU in both");
     assert!(hami(&[(gpu, "1"), (percent, "150")]).contains("is more than all memory of a GPU"));

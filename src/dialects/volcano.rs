@@ -2,6 +2,8 @@
 
 use divvy_api::ResourceNames;
 use divvy_api::names::annotation::TIER;
+use std::num::NonZeroU64;
+
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
@@ -13,7 +15,7 @@ use crate::{Part, Refusal, Size, System};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Volcano {
     /// MiB of one unit of memory: `--gpu-memory-factor` of its device plugin.
-    memory_factor: u64,
+    memory_factor: NonZeroU64,
 }
 
 const NUMBER: &str = "volcano.sh/vgpu-number";
@@ -29,7 +31,7 @@ const MODE: &str = "volcano.sh/vgpu-mode";
 
 impl Default for Volcano {
     fn default() -> Self {
-        Self { memory_factor: 1 }
+        Self { memory_factor: NonZeroU64::MIN }
     }
 }
 
@@ -61,7 +63,7 @@ impl System for Volcano {
                 Err(Refusal::Twice { first: container.0.field_of(new), second: container.0.field_of(old) })
             }
             (None, Some(_)) => old_part(container),
-            _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor, draft),
+            _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor.get(), draft),
         }
     }
 

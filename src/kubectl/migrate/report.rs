@@ -68,7 +68,7 @@ pub(super) struct Lost {
 
 /// System of pods that request whole GPUs by NVIDIA's name, which is Divvy's and HAMi's too.
 const PLAIN: &str = "nvidia.com/gpu";
-/// Its pods may be in Divvy's words throughout.
+/// HAMi, whose pods may be in Divvy's words throughout.
 const HAMI: &str = "hami";
 const HAMI_SCHEDULERS: [&str; 2] = ["hami-scheduler", "4pd-scheduler"];
 
