@@ -454,6 +454,75 @@ fn two_systems_are_refused_with_both_fields() {
 }
 
 #[test]
+fn traps_of_elastic_gpu_and_gpushare() {
+    let (core, memory) = ("tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory");
+    let qgpu = |limits: &[(&str, &str)]| one("elastic-gpu", limits);
+    assert_eq!(
+        qgpu(&[(core, "200"), (memory, "6")]),
+        "gpu 2; ! spec.containers[0].resources.limits[tke.cloud.tencent.com/qgpu-memory]: has no effect beside whole GPUs"
+    );
+    assert_eq!(qgpu(&[(core, "160")]), "gpu 2, gpucores 80, gpumem-percentage 80");
+    assert!(
+        qgpu(&[(core, "240"), (memory, "50")]).ends_with("50: 51200Mi can't be divided by 3 GPUs: set a multiple of 3")
+    );
+    let class = |class: &str| {
+        says("[elastic-gpu]", &annotated(pod(&[&[(memory, "6")]]), &[("tke.cloud.tencent.com/app-class", class)]))
+    };
+    assert_eq!(class("online"), "gpu 1, gpumem 6144");
+    assert!(class("batch").ends_with("app-class: batch: is unknown: expected online or offline"));
+
+    let percentage = |text: &str| {
+        let key = "gpushare.alibabacloud.com/core-percentage";
+        says("[gpushare]", &annotated(pod(&[&[("aliyun.com/gpu-mem", "4")]]), &[(key, text)]))
+    };
+    assert_eq!(percentage("25"), "gpu 1, gpucores 25, gpumem 4096; card-policy: binpack");
+    assert!(percentage("101").ends_with("101: is not a percentage: expected 0 to 100"));
+    assert_eq!(
+        one("gpushare", &[("aliyun.com/gpu-core.percentage", "25")]),
+        "gpu 1, gpucores 25, gpumem-percentage 25; card-policy: binpack"
+    );
+}
+
+#[test]
+fn traps_of_volcano_vgpu_manager_and_hami() {
+    let volcano = |limits: &[(&str, &str)]| one("volcano", limits);
+    assert_eq!(volcano(&[("volcano.sh/vgpu-cores", "40")]), "gpu 1, gpucores 40, gpumem-percentage 100");
+    let mode = |mode: &str| {
+        says("[volcano]", &annotated(pod(&[&[("volcano.sh/vgpu-number", "1")]]), &[("volcano.sh/vgpu-mode", mode)]))
+    };
+    assert_eq!(mode("mps"), "gpu 1, gpumem-percentage 100; tier: mps");
+    assert!(mode("x").ends_with("x: is unknown: expected hami-core, mig or mps"));
+
+    let manager = |limits: &[(&str, &str)]| one("vgpu-manager", limits);
+    assert_eq!(manager(&[("nvidia.com/vgpu-number", "1")]), "gpu 1, gpumem-percentage 100");
+    let beside = manager(&[("nvidia.com/vgpu-number", "1"), ("nvidia.com/gpu", "1")]);
+    assert!(beside.contains("both say the same thing"), "{beside}");
+
+    let hami = |key: &str, text: &str| {
+        let written = annotated(pod(&[&[("nvidia.com/gpu", "1")]]), &[(key, text)]);
+        says("[{name: hami, limitVariables: false, compute: cap}]", &written)
+    };
+    for (key, text, end) in [
+        ("hami.io/numa-alignment", "strict", "-; numa: strict"),
+        ("nvidia.com/numa-bind", "yes", "yes: is unknown: expected true or false"),
+        ("hami.io/node-scheduler-policy", "best", "best: is unknown: expected binpack or spread"),
+        ("hami.io/gpu-scheduler-policy", "spread", "-; card-policy: spread"),
+        ("nvidia.com/vgpu-mode", "mps", "-; tier: mps"),
+        ("nvidia.com/use-gputype", "A*", "A*: has a *, which is no part of a model's name"),
+    ] {
+        let said = hami(key, text);
+        assert!(said.ends_with(end), "{key}={text}: {said}");
+    }
+    let part = [("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "3000"), ("nvidia.com/gpucores", "30")];
+    let mut two = pod(&[&part, &part]);
+    for (container, policy) in two.containers.iter_mut().zip(["default", "force"]) {
+        container.variables.insert("GPU_CORE_UTILIZATION_POLICY".to_owned(), policy.to_owned());
+    }
+    let said = says("[{name: hami, limitVariables: false, compute: cap}]", &two);
+    assert!(said.ends_with("cap: is not what another container says, and a pod has one policy"), "{said}");
+}
+
+#[test]
 fn annotations_of_every_system_that_are_left_over_are_removed() {
     for (dialect, resource, amount, left_over) in [
         ("gpu-manager", "tencent.com/vcuda-core", "100", "tencent.com/gpu-assigned"),
