@@ -126,6 +126,9 @@ pub struct CardStatus {
     pub utilization: Option<u32>,
 }
 
+/// GPUs of a report that are believed, at most: a daemon that reports more is broken, or not ours.
+pub const MOST_CARDS: usize = 1024;
+
 /// Prefix of the reason of a GPU that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
 /// else ails it follows after "; ".
 pub const CORDONED: &str = "cordoned";

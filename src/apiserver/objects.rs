@@ -7,13 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use divvy_api::CardId;
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, ShareStatus};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, MOST_CARDS, ShareStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Serialize;
 
-/// GPUs and shares of a report, at most: a daemon that reports more is broken, or not ours. As many GPUs as divvy-webhook takes,
-/// and several times the containers that a kubelet runs.
-const MOST_CARDS: usize = 1024;
+/// Shares of a report that are served, at most: several times the containers that a kubelet runs.
 const MOST_SHARES: usize = 4096;
 
 /// Group and version, as objects state them.

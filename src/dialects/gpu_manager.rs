@@ -53,7 +53,7 @@ impl System for GpuManager {
                     return Err(container.refuse(CORE, "is no multiple of 100: set 1 to 99, or 100 for each whole GPU"));
                 }
                 if core / 100 > MOST_CARDS {
-                    return Err(container.refuse(CORE, format!("at most {MOST_CARDS} GPUs can be requested")));
+                    return Err(container.refuse_cards(CORE));
                 }
                 if memory.is_some() {
                     let field = container.0.field_of(MEMORY);

@@ -81,9 +81,7 @@ fn part(cards: u64, memory: Option<Size>, cores: u64) -> Part {
 fn spread(container: Reading<'_>, resource: &str, percent: u64) -> Result<u64, Refusal> {
     match percent {
         ..=100 => Ok(1),
-        _ if percent / 100 > MOST_CARDS => {
-            Err(container.refuse(resource, format!("at most {MOST_CARDS} GPUs can be requested")))
-        }
+        _ if percent / 100 > MOST_CARDS => Err(container.refuse_cards(resource)),
         _ if percent.is_multiple_of(100) => Ok(percent / 100),
         _ => Err(container.refuse(
             resource,

@@ -42,9 +42,7 @@ impl<'p> Reading<'p> {
     /// So many GPUs.
     pub(crate) fn cards(self, resource: &str) -> Result<Option<u64>, Refusal> {
         match self.count(resource)? {
-            Some(cards) if cards > MOST_CARDS => {
-                Err(self.refuse(resource, format!("at most {MOST_CARDS} GPUs can be requested")))
-            }
+            Some(cards) if cards > MOST_CARDS => Err(self.refuse_cards(resource)),
             cards => Ok(cards),
         }
     }
@@ -90,6 +88,11 @@ impl<'p> Reading<'p> {
             return Ok(total / cards);
         }
         Err(self.refuse(resource, format!("{total}{unit} can't be divided by {cards} GPUs: set a multiple of {cards}")))
+    }
+
+    /// Refusal of more GPUs than a container can have.
+    pub(crate) fn refuse_cards(self, resource: &str) -> Refusal {
+        self.refuse(resource, format!("at most {MOST_CARDS} GPUs can be requested"))
     }
 
     /// Refusal of the limit's value.

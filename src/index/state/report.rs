@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use divvy_api::gpunode::{CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, Oversubscription, Scales, ShareStatus};
+use divvy_api::gpunode::{
+    CORDONED, CardStatus, GpuNode, GpuNodeStatus, Health, MOST_CARDS, Oversubscription, Scales, ShareStatus,
+};
 use divvy_api::pod::{ContainerKind, peak};
 use divvy_api::{CardId, Cores, Memory, Tier};
 use divvy_placement::{Card, Held, Link, Links, Taken};
@@ -88,7 +90,6 @@ pub enum Unusable {
     NoPod,
 }
 
-const MOST_CARDS: usize = 1024;
 /// In MiB: 1 PiB.
 const MOST_MEMORY: u64 = 1 << 30;
 /// In percent.
