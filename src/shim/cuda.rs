@@ -141,6 +141,28 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR {
     pub(crate) flags: c_uint,
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR_v1`, of programs with 32-bit addresses.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUDA_ARRAY_DESCRIPTOR_v1 {
+    pub(crate) width: c_uint,
+    pub(crate) height: c_uint,
+    pub(crate) format: c_uint,
+    pub(crate) channels: c_uint,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR_v1`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
+    pub(crate) width: c_uint,
+    pub(crate) height: c_uint,
+    pub(crate) depth: c_uint,
+    pub(crate) format: c_uint,
+    pub(crate) channels: c_uint,
+    pub(crate) flags: c_uint,
+}
+
 /// All of it, and what later versions may add: where the driver writes one.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]

@@ -14,10 +14,10 @@ mod waits;
 use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use crate::cuda::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_LAUNCH_PARAMS, CUarray, CUcontext, CUdevice, CUdeviceptr,
-    CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUipcMemHandle, CUlaunchConfig,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemoryPool, CUmipmappedArray, CUstream,
-    ERROR_NOT_FOUND,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1,
+    CUDA_LAUNCH_PARAMS, CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUgreenCtx, CUipcMemHandle, CUlaunchConfig, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmemLocation, CUmemoryPool, CUmipmappedArray, CUstream, ERROR_NOT_FOUND,
 };
 use crate::driver::{self, NVML_ERROR_FUNCTION_NOT_FOUND, Signature, name, nvmlDevice_t};
 use crate::nvml::memory::{nvmlMemory_t, nvmlMemory_v2_t};
@@ -160,6 +160,7 @@ hooks! {
     // Memory by address
     2000 cuMemAlloc(address: *mut c_uint, bytes: c_uint) = memory::allocations::allocate_32;
     6000 cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint) = memory::allocations::allocate_managed;
+    2000 cuMemAllocPitch(address: *mut c_uint, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint) = memory::allocations::allocate_pitch_32;
     3020 cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint) = memory::allocations::allocate_pitch;
     3020 cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) = memory::allocations::allocate;
     2000 cuMemFree(address: c_uint) = memory::allocations::free_32;
@@ -192,7 +193,9 @@ hooks! {
     10020 cuMemUnmap(address: CUdeviceptr, bytes: usize) = memory::physical::unmap;
 
     // Arrays
+    2000 cuArray3DCreate(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1) = memory::arrays::create_3d_32;
     3020 cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) = memory::arrays::create_3d;
+    2000 cuArrayCreate(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) = memory::arrays::create_32;
     3020 cuArrayCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) = memory::arrays::create;
     2000 cuArrayDestroy(array: CUarray) = memory::arrays::destroy;
     5000 cuMipmappedArrayCreate(array: *mut CUmipmappedArray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) = memory::arrays::create_mipmapped;

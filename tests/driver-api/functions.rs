@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use cudarc::driver::sys::*;
 use libloading::Library;
 
-use crate::{Code, NOT_FOUND};
+use crate::{Code, NOT_FOUND, NarrowArray, NarrowArray3d};
 
 macro_rules! functions {
     (bound: { $($bound:tt)* } unbound: { $($unbound:tt)* }) => {
@@ -207,7 +207,10 @@ functions! {
             function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
             block_z: c_uint, shared: c_uint, stream: CUstream, arguments: *mut *mut c_void, extra: *mut *mut c_void
         );
+        cuArray3DCreate(array: *mut CUarray, descriptor: *const NarrowArray3d);
+        cuArrayCreate(array: *mut CUarray, descriptor: *const NarrowArray);
         cuMemAlloc(address: *mut c_uint, size: c_uint);
+        cuMemAllocPitch(address: *mut c_uint, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint);
         cuMemGetInfo(free: *mut c_uint, total: *mut c_uint);
     }
 }

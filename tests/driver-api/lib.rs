@@ -12,9 +12,11 @@
 
 mod code;
 mod functions;
+mod narrow;
 mod program;
 
 pub use code::*;
 pub use cudarc::driver::sys;
 pub use functions::Cuda;
+pub use narrow::{NarrowArray, NarrowArray3d};
 pub use program::*;

@@ -92,10 +92,9 @@ impl Site {
 
     /// NVML of the machine, or of the stand-in; `None` if there is none.
     pub(crate) fn nvml(&self) -> Option<Nvml> {
-        match &self.driver {
-            Some(driver) => Nvml::builder().lib_path(driver.join("libnvidia-ml.so.1").as_os_str()).init().ok(),
-            None => Nvml::init().ok(),
-        }
+        let name = Path::new("libnvidia-ml.so.1");
+        let path = self.driver.as_ref().map_or_else(|| name.to_owned(), |driver| driver.join(name));
+        Nvml::builder().lib_path(path.as_os_str()).init().ok()
     }
 
     /// Some program, held by the library, in the directory of a container.

@@ -7,7 +7,7 @@ mod steps;
 
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::checks::{Check, Part};
 use crate::container::{SERVICE_CONTROL, Site};
+use crate::program::Speed;
 use crate::report::Report;
 use crate::run::{Beside, Node, Prepared, end_within, part};
 
@@ -172,7 +173,7 @@ impl Step {
                 if let Some(service) = &service {
                     service.limit(&mut command, CLIENT);
                 }
-                Ok((self.ended(command.args(&words[1..]), site.directory(), name)?, None))
+                Ok((self.ended(command.args(&words[1..]), site, name)?, None))
             }
             Held(cores, memory, beside) => {
                 let mut node = Node::new(site, name)?;
@@ -180,16 +181,19 @@ impl Step {
                 let _beside = Beside::start(&mut node, beside, (100 - cores) / beside.max(1), model, None)?;
                 let mut command = held.command(site, &words[0]);
                 service.iter().try_for_each(|service| service.mislead(&mut command, &held, CLIENT))?;
-                Ok((self.ended(command.args(&words[1..]), site.directory(), name)?, Some(held)))
+                Ok((self.ended(command.args(&words[1..]), site, name)?, Some(held)))
             }
         }
     }
 
     /// Runs a command until it ends, or ends it and all that it has started at the deadline.
-    fn ended(&self, command: &mut Command, directory: &Path, name: &str) -> Result<Ended> {
-        let path = |end: &str| directory.join(format!("{name}.{end}"));
+    fn ended(&self, command: &mut Command, site: &Site, name: &str) -> Result<Ended> {
+        let path = |end: &str| site.directory().join(format!("{name}.{end}"));
         command.stdin(Stdio::null()).stdout(File::create(path("out"))?).stderr(File::create(path("err"))?);
         command.envs(self.variable).process_group(0);
+        if let Speed::Steps(of_ns) = site.place.speed {
+            command.env("GPU_CHECK_STEPS", of_ns.to_string());
+        }
         let began = Instant::now();
         let mut child = command.spawn().context("python3")?;
         let status = end_or_kill(&mut child, Duration::from_secs(self.limit_s))?;

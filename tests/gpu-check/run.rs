@@ -267,8 +267,9 @@ impl<'a> Node<'a> {
     }
 
     /// What contexts and graphs are charged with on a card of this model.
-    fn driver_memory(model: &str, context_mib: Option<u64>) -> Result<DriverMemory> {
-        let shipped = DriverMemoryTable::shipped(model);
+    fn driver_memory(&self, model: &str, context_mib: Option<u64>) -> Result<DriverMemory> {
+        let driver = self.site.nvml().and_then(|nvml| nvml.sys_driver_version().ok()).unwrap_or_default();
+        let shipped = DriverMemoryTable::shipped(model, &driver);
         let context_bytes = context_mib.map_or(Some(shipped.context_bytes), |mib| mib.checked_mul(1 << 20));
         Ok(DriverMemory { context_bytes: context_bytes.context("--context: too much")?, ..shipped })
     }
@@ -302,7 +303,7 @@ impl Beside {
         model: &str,
         context_mib: Option<u64>,
     ) -> Result<Self> {
-        let figures = Node::driver_memory(model, context_mib)?;
+        let figures = node.driver_memory(model, context_mib)?;
         let mib = BESIDE_MIB + (figures.context_bytes >> 20);
         let others = (0..count).map(|number| node.prepare(&format!("beside-{number}"), part(mib, cores), Compute::Cap));
         let others: Vec<Prepared> = others.collect::<Result<_>>()?;

@@ -49,28 +49,56 @@ pub(crate) unsafe fn allocate_32(
     address: *mut c_uint,
     bytes: c_uint,
 ) -> CUresult {
+    // SAFETY: the caller's arguments as they came, but for where the address goes first.
+    unsafe { allocate_narrow(address, bytes.into(), |address| real(address, bytes)) }
+}
+
+/// `cuMemAllocPitch`, of programs with 32-bit addresses.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn allocate_pitch_32(
+    real: unsafe extern "C" fn(*mut c_uint, *mut c_uint, c_uint, c_uint, c_uint) -> CUresult,
+    address: *mut c_uint,
+    pitch: *mut c_uint,
+    width: c_uint,
+    height: c_uint,
+    element: c_uint,
+) -> CUresult {
+    let expected = row(width.into()).and_then(|row| row.checked_mul(height.into())).unwrap_or(u64::MAX);
+    // SAFETY: the caller's arguments as they came, but for where the address goes first.
+    unsafe { allocate_narrow(address, expected, |address| real(address, pitch, width, height, element)) }
+}
+
+/// As [`allocate_for`], with a 32-bit address.
+///
+/// # Safety
+/// As [`allocate_for`].
+unsafe fn allocate_narrow(address: *mut c_uint, bytes: u64, real: impl FnOnce(*mut c_uint) -> CUresult) -> CUresult {
     if address.is_null() {
-        // SAFETY: the caller's arguments as they came.
-        return unsafe { real(address, bytes) };
+        return real(address);
     }
     let mut wide = 0;
     let ask = |wide: *mut CUdeviceptr| {
         let mut narrow = 0;
-        // SAFETY: an address is written to an address; `wide` is valid.
-        unsafe {
-            let result = real(&raw mut narrow, bytes);
-            *wide = narrow.into();
-            result
-        }
+        let result = real(&raw mut narrow);
+        // SAFETY: `wide` is valid for a write.
+        unsafe { *wide = narrow.into() };
+        result
     };
     // SAFETY: `wide` is valid for a write, and so is `address`.
     unsafe {
-        let result = allocate_for(&raw mut wide, bytes.into(), ask);
+        let result = allocate_for(&raw mut wide, bytes, ask);
         if result == SUCCESS {
             *address = wide as c_uint;
         }
         result
     }
+}
+
+/// Bytes from one row to the next on known cards.
+fn row(width: u64) -> Option<u64> {
+    width.checked_next_multiple_of(PITCH)
 }
 
 /// `cuMemAllocPitch_v2`: rows are as far apart as the driver likes. Reserved is what that comes to on known cards.
@@ -85,7 +113,7 @@ pub(crate) unsafe fn allocate_pitch(
     height: usize,
     element: c_uint,
 ) -> CUresult {
-    let row = (width as u64).checked_next_multiple_of(PITCH);
+    let row = row(width as u64);
     let expected = row.and_then(|row| row.checked_mul(height as u64)).unwrap_or(u64::MAX);
     let ask = |address: *mut CUdeviceptr| {
         // SAFETY: as above.

@@ -6,8 +6,8 @@ use core::ffi::c_uint;
 use core::ptr;
 
 use crate::cuda::{
-    ARRAY_DEFERRED, ARRAY_SPARSE, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUmipmappedArray, CUresult,
-    SUCCESS,
+    ARRAY_DEFERRED, ARRAY_SPARSE, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR,
+    CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUmipmappedArray, CUresult, SUCCESS,
 };
 
 use super::allocations::{give_back, held};
@@ -47,6 +47,44 @@ pub(crate) unsafe fn create_3d(
 ) -> CUresult {
     // SAFETY: a program gives a descriptor, or null.
     let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| bytes(descriptor, 1));
+    // SAFETY: the caller's arguments, but for where the array goes first.
+    unsafe { create_for(Kind::Array, array, bytes, |array| real(array, descriptor)) }
+}
+
+/// `cuArrayCreate`, of programs with 32-bit addresses.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn create_32(
+    real: unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult,
+    array: *mut CUarray,
+    descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1,
+) -> CUresult {
+    // SAFETY: a program gives a descriptor, or null.
+    let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| {
+        let &CUDA_ARRAY_DESCRIPTOR_v1 { width, height, format, channels } = descriptor;
+        let (width, height) = (width as usize, height as usize);
+        bytes(&CUDA_ARRAY3D_DESCRIPTOR { width, height, depth: 0, format, channels, flags: 0 }, 1)
+    });
+    // SAFETY: the caller's arguments, but for where the array goes first.
+    unsafe { create_for(Kind::Array, array, bytes, |array| real(array, descriptor)) }
+}
+
+/// `cuArray3DCreate`, of programs with 32-bit addresses.
+///
+/// # Safety
+/// As the driver's.
+pub(crate) unsafe fn create_3d_32(
+    real: unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult,
+    array: *mut CUarray,
+    descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
+) -> CUresult {
+    // SAFETY: a program gives a descriptor, or null.
+    let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| {
+        let &CUDA_ARRAY3D_DESCRIPTOR_v1 { width, height, depth, format, channels, flags } = descriptor;
+        let (width, height, depth) = (width as usize, height as usize, depth as usize);
+        bytes(&CUDA_ARRAY3D_DESCRIPTOR { width, height, depth, format, channels, flags }, 1)
+    });
     // SAFETY: the caller's arguments, but for where the array goes first.
     unsafe { create_for(Kind::Array, array, bytes, |array| real(array, descriptor)) }
 }

@@ -63,6 +63,9 @@ pub struct CardDescription {
     /// Bytes that each context costs.
     #[serde(default)]
     pub context_bytes: u64,
+    /// Bytes that each executable graph costs beside its nodes.
+    #[serde(default)]
+    pub graph_bytes: u64,
     /// Bytes that each node of an executable graph costs.
     #[serde(default)]
     pub graph_node_bytes: u64,
@@ -160,6 +163,7 @@ impl Machine {
             compute_capability: hopper(),
             multiprocessors: multiprocessors(),
             context_bytes: 0,
+            graph_bytes: 0,
             graph_node_bytes: 0,
             module_bytes: 0,
             concurrent_managed_access: true,

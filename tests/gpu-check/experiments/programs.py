@@ -20,6 +20,9 @@ import time
 
 MIB = 1 << 20
 GIB = 1 << 30
+# Steps of the kernel in a nanosecond on this GPU; without it a kernel lasts as many nanoseconds as its grid is wide, which
+# the stand-in goes by. The kernel keeps time by its work: a clock would go on while the GPU serves another process.
+STEPS = float(os.environ.get("GPU_CHECK_STEPS", 0))
 # The environment of programs that are not under the library.
 PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
@@ -27,22 +30,25 @@ PTX = b"""
 .version 6.0
 .target sm_50
 .address_size 64
-.visible .entry busy_ns()
+.visible .global .align 4 .u32 result;
+.visible .entry busy_ns(.param .u64 steps)
 {
     .reg .pred %p<3>;
-    .reg .b32 %r<3>;
-    .reg .b64 %t<4>;
-    mov.u32 %r1, %ctaid.x;
-    setp.ne.u32 %p1, %r1, 0;
+    .reg .b32 %x;
+    .reg .b64 %left;
+    .reg .b64 %to;
+    ld.param.u64 %left, [steps];
+    setp.eq.u64 %p1, %left, 0;
     @%p1 bra END;
-    mov.u32 %r2, %nctaid.x;
-    cvt.u64.u32 %t3, %r2;
-    mov.u64 %t1, %globaltimer;
-AGAIN:
-    mov.u64 %t2, %globaltimer;
-    sub.u64 %t2, %t2, %t1;
-    setp.lt.u64 %p2, %t2, %t3;
-    @%p2 bra AGAIN;
+    cvt.u32.u64 %x, %left;
+STEP:
+    mad.lo.u32 %x, %x, 1664525, 1013904223;
+    shr.u32 %x, %x, 1;
+    sub.u64 %left, %left, 1;
+    setp.ne.u64 %p2, %left, 0;
+    @%p2 bra STEP;
+    mov.u64 %to, result;
+    st.global.u32 [%to], %x;
 END:
     ret;
 }
@@ -118,8 +124,11 @@ class Cuda:
     def stream(self):
         return self.made("cuStreamCreate", 1)
 
-    def launch(self, kernel, width, stream):
-        self.call("cuLaunchKernel", kernel, width, 1, 1, 1, 1, 1, 0, stream, None, None)
+    def launch(self, kernel, ns, stream):
+        """Launches `busy_ns`."""
+        steps = ctypes.c_uint64(int(ns * STEPS))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(steps))
+        self.call("cuLaunchKernel", kernel, 1 if STEPS else ns, 1, 1, 1, 1, 1, 0, stream, pointers, None)
 
     def launch_on_flag(self, kernel, flag, value, stream):
         address, number = ctypes.c_uint64(flag), ctypes.c_uint32(value)
@@ -572,9 +581,19 @@ def ends(work):
     return {**codes, "wrong": wrong}
 
 
+def few_kernels():
+    """What a tool can run one kernel at a time."""
+    cuda = Cuda()
+    kernel, stream = cuda.kernels()["busy_ns"], cuda.stream()
+    for _ in range(3):
+        cuda.launch(kernel, 100_000, stream)
+    cuda.synchronise()
+    return {}
+
+
 def tools():
     """E10: NVIDIA's tools over a program; their exit codes, None if they aren't installed."""
-    program = [sys.executable, __file__, "hang_value"]
+    program = [sys.executable, __file__, "few_kernels"]
     commands = {
         "ncu": ["ncu", "--clock-control", "none"], "compute-sanitizer": ["compute-sanitizer", "--tool", "memcheck"],
         "cuda-gdb": ["cuda-gdb", "-batch", "-ex", "run", "--args"],
@@ -582,7 +601,7 @@ def tools():
     codes = {}
     for name, command in commands.items():
         try:
-            codes[name] = subprocess.run(command + program, capture_output=True, timeout=80).returncode
+            codes[name] = subprocess.run(command + program, capture_output=True, timeout=30).returncode
         except FileNotFoundError:
             codes[name] = None
         except subprocess.TimeoutExpired:

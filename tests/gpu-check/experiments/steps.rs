@@ -59,6 +59,7 @@ pub(super) const STEPS: &[Step] = &[
     step(1, "E3", "memory", 60, BOTH),
     step(1, "E3", "many_graphs", 60, BOTH),
     of("torch", step(1, "E3", "torch_costs", 40, BOTH)),
+    of("torch", step(1, "E3", "torch_graph_costs", 40, BOTH)),
     of("triton", step(1, "E11", "triton_kernel", 60, &[Held(50, 8192, 0)])),
     step(2, "E4", "graphs", 20, SHARES),
     of("torch", step(2, "E4", "torch_graphs", 40, SHARES)),

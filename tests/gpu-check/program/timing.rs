@@ -19,11 +19,29 @@ const GRAPHS: u64 = 100;
 /// The calling thread's default stream, as cuda.h numbers it (`CU_STREAM_PER_THREAD`).
 const PER_THREAD: usize = 2;
 
+/// Keeps this thread on the last processor that it may use: programs that are timed in turn, each on a processor of its own,
+/// would differ by what their processors have beside them.
+fn stay_on_one_processor() {
+    // SAFETY: a set of processors is numbers; the calls read and write it, and the macros stay within it.
+    unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        let size = size_of::<libc::cpu_set_t>();
+        if libc::sched_getaffinity(0, size, &raw mut set) == 0
+            && let Some(last) = (0..libc::CPU_SETSIZE as usize).rev().find(|cpu| libc::CPU_ISSET(*cpu, &set))
+        {
+            libc::CPU_ZERO(&mut set);
+            libc::CPU_SET(last, &mut set);
+            libc::sched_setaffinity(0, size, &raw const set);
+        }
+    }
+}
+
 // === impl Program ===
 
 impl Program {
     /// Calls something so often, and says how many nanoseconds a call takes.
     pub(super) fn time(&mut self, what: &str, count: u64) -> Result<Value> {
+        stay_on_one_processor();
         let mut took = match what {
             "launch" => {
                 self.batches(count, BATCH, |program| program.kernel.launch(&program.cuda, 0, program.stream))?

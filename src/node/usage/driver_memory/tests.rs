@@ -84,6 +84,12 @@ fn figures_are_those_of_the_inventorys_models() {
     let inventory = Inventory { driver, cards: vec![card("GPU-a", MODEL), card("GPU-b", "")], ..Inventory::default() };
     let figures = table.of_cards(&inventory);
     assert_eq!(figures.len(), 1);
-    let expected = DriverMemory { context_bytes: 528 * MIB, graph_node_bytes: 64 << 10 };
+    let expected = DriverMemory { context_bytes: 528 * MIB, graph_node_bytes: 3 << 10 };
     assert_eq!(figures.get(&"GPU-a".parse().expect("a UUID")), Some(&expected));
+}
+
+#[test]
+fn nodes_of_graphs_take_less_with_newer_drivers() {
+    let nodes = ["580.159.04", "590.01", "575.57.08", "", "weird"].map(graph_node);
+    assert_eq!(nodes, [3 << 10, 3 << 10, 64 << 10, 64 << 10, 64 << 10]);
 }

@@ -94,6 +94,7 @@ fn pitched_and_managed_memory_are_charged() {
     container.holds(8);
     tenant.does(&format!("pitched b {} {}", u64::MAX, 2), OUT_OF_MEMORY);
     tenant.does("narrow b 1000", OUT_OF_MEMORY);
+    tenant.does("narrow-pitched b 600 8192", OUT_OF_MEMORY);
     tenant.succeeds_in(&["free a"]);
     // The card isn't charged before it is used there.
     tenant.succeeds_in(&[&format!("managed a {}", 60 * MIB)]);
@@ -270,7 +271,8 @@ fn graphs_are_released_with_their_context() {
     container.say_driver_memory(DriverMemory { context_bytes: 0, graph_node_bytes: MIB });
     let mut tenant = container.shell();
     tenant.succeeds_in(&["context c", "graph g", "add-allocation g 3000000", "instantiate e g"]);
-    assert_eq!(container.totals(0).usage.committed, 5 * MIB, "what it may allocate, and a node");
+    let graph = 112 << 10;
+    assert_eq!(container.totals(0).usage.committed, 5 * MIB + graph, "what it may allocate, a node, and the graph");
     tenant.succeeds_in(&["end-context c"]);
     assert_eq!(container.totals(0).usage.committed, 0);
 }
@@ -307,6 +309,11 @@ fn arrays_are_charged_with_their_tiles() {
     container.holds_bytes((192 << 10) + (128 << 10) + (384 << 10));
     tenant.does("array c 1024 1024", OUT_OF_MEMORY);
     tenant.succeeds_in(&["end-array a", "end-array b", "end-mipmapped m"]);
+    container.holds(0);
+    tenant.succeeds_in(&["narrow-array a 100 100", "narrow-array b 100 10 10"]);
+    container.holds_bytes((192 << 10) + (256 << 10));
+    tenant.does("narrow-array c 1024 1024", OUT_OF_MEMORY);
+    tenant.succeeds_in(&["end-array a", "end-array b"]);
     container.holds(0);
 }
 

@@ -15,7 +15,8 @@ use crate::container::{Container, GIB, MIB, Share, listen, say, words};
 /// What the card really takes.
 const CONTEXT: u64 = 500 * MIB;
 const MODULE: u64 = 20 * MIB;
-const NODE: u64 = 64 << 10;
+const GRAPH: u64 = 112 << 10;
+const NODE: u64 = 3 << 10;
 
 /// Steps of 5 ms before it goes on.
 const STEPS: u32 = 40;
@@ -29,7 +30,8 @@ const SHARE: u64 = 8 * GIB;
 fn play(framework: &str, told: DriverMemory) -> u64 {
     let mut machine = Machine::uniform(1, 80 * GIB);
     let card = &mut machine.cards[0];
-    (card.context_bytes, card.module_bytes, card.graph_node_bytes) = (CONTEXT, MODULE, NODE);
+    (card.context_bytes, card.module_bytes) = (CONTEXT, MODULE);
+    (card.graph_bytes, card.graph_node_bytes) = (GRAPH, NODE);
     let container = Container::new(&machine, &[Share::of_memory(SHARE / MIB)]);
     container.say_driver_memory(told);
     let mut tenant = container.tenant("frameworks::framework", framework);

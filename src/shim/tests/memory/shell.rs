@@ -10,7 +10,8 @@ use driver_api::sys::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
 };
 use driver_api::{
-    Code, Cuda, DEFAULT_STREAM, DRIVER, HOST, INVALID_VALUE, NON_BLOCKING, SUCCESS, ipc_handle, on_device, pinned,
+    Code, Cuda, DEFAULT_STREAM, DRIVER, HOST, INVALID_VALUE, NON_BLOCKING, NarrowArray, NarrowArray3d, SUCCESS,
+    ipc_handle, on_device, pinned,
 };
 
 use crate::container::{Container, MIB, Tenant, listen, say, words};
@@ -190,6 +191,10 @@ impl Shell {
                 let mut narrow = 0;
                 cuda.cuMemAlloc(&raw mut narrow, u32::try_from(number(bytes)).expect("small"))
             }
+            ["narrow-pitched", _, width, height] => {
+                let size = |word| u32::try_from(number(word)).expect("small");
+                cuda.cuMemAllocPitch(&mut 0, &mut 0, size(width), size(height), 4)
+            }
             ["free", name] => cuda.cuMemFree_v2(known(name)),
             ["bring", name, bytes] => cuda.cuMemPrefetchAsync_v2(known(name), size(bytes), CARD, 0, DEFAULT_STREAM),
             ["write", name, offset, value] => {
@@ -240,6 +245,17 @@ impl Shell {
             }
             ["array", _, width, height, depth] => {
                 cuda.cuArray3DCreate_v2(to.cast(), &array([width, height, depth].map(size)))
+            }
+            ["narrow-array", _, width, height] => {
+                let [width, height] = [width, height].map(|word| u32::try_from(number(word)).expect("small"));
+                let array = NarrowArray { width, height, format: FLOAT as u32, channels: 4 };
+                cuda.cuArrayCreate(to.cast(), &raw const array)
+            }
+            ["narrow-array", _, width, height, depth] => {
+                let size = |word| u32::try_from(number(word)).expect("small");
+                let [width, height, depth] = [width, height, depth].map(size);
+                let array = NarrowArray3d { width, height, depth, format: FLOAT as u32, channels: 4, flags: 0 };
+                cuda.cuArray3DCreate(to.cast(), &raw const array)
             }
             ["mipmapped", _, width, height, levels] => {
                 let levels = u32::try_from(number(levels)).expect("few");

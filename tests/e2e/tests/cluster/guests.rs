@@ -72,7 +72,7 @@ impl Guests {
         let cards = cluster.files.directory(CARDS_IN_USE)?;
         let first = cluster.scenario.cards.first().context("a node with cards")?;
         // What the daemon charges a container for one before it has seen any.
-        let context = DriverMemoryTable::shipped(&first.model).context_bytes;
+        let context = DriverMemoryTable::shipped(&first.model, "").context_bytes;
         let described = |card: &fake_nvml::CardScenario| {
             serde_json::from_value::<CardDescription>(json!({
                 "uuid": card.uuid, "model": card.model, "memory_total": card.memory_total, "context_bytes": context,

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use cudarc::driver::sys::CUDA_ARRAY_MEMORY_REQUIREMENTS;
 
-use super::types::{Array3dDescriptor, ArrayDescriptor};
+use super::types::{Array3dDescriptor, ArrayDescriptor, NarrowArray3dDescriptor, NarrowArrayDescriptor};
 use super::{Entry, functions, write};
 use crate::codes::Code;
 use crate::driver::Driver;
@@ -50,9 +50,19 @@ fn descriptor(driver: &Driver, array: usize) -> Result<Array3dDescriptor, Code> 
 }
 
 functions! {
+    [2000 cuArrayCreate](array: *mut usize, descriptor: *const NarrowArrayDescriptor) = |me| {
+        let NarrowArrayDescriptor { width, height, format, channels } = write::read(descriptor)?;
+        let (width, height) = (width as usize, height as usize);
+        create(me, array, Array3dDescriptor { width, height, depth: 0, format, channels, flags: 0 }, 1)
+    };
     [3020 cuArrayCreate_v2](array: *mut usize, descriptor: *const ArrayDescriptor) = |me| {
         let ArrayDescriptor { width, height, format, channels } = write::read(descriptor)?;
         create(me, array, Array3dDescriptor { width, height, depth: 0, format, channels, flags: 0 }, 1)
+    };
+    [2000 cuArray3DCreate](array: *mut usize, descriptor: *const NarrowArray3dDescriptor) = |me| {
+        let NarrowArray3dDescriptor { width, height, depth, format, channels, flags } = write::read(descriptor)?;
+        let (width, height, depth) = (width as usize, height as usize, depth as usize);
+        create(me, array, Array3dDescriptor { width, height, depth, format, channels, flags }, 1)
     };
     [3020 cuArray3DCreate_v2](array: *mut usize, descriptor: *const Array3dDescriptor) = |me| {
         create(me, array, write::read(descriptor)?, 1)

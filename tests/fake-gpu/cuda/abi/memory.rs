@@ -134,6 +134,13 @@ functions! {
         }
         driver.free_block(address)
     };
+    [2000 cuMemAllocPitch](
+        address: *mut c_uint, _pitch: *mut c_uint, _width: c_uint, _height: c_uint, _element: c_uint
+    ) = |me| {
+        drop(me.driver()?);
+        write::value(address, 0)?;
+        Err(Code::OUT_OF_MEMORY)
+    };
     [3020 cuMemAllocPitch_v2](
         address: *mut u64, pitch: *mut usize, width: usize, height: usize, _element: c_uint
     ) = |me| {

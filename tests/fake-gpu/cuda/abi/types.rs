@@ -88,6 +88,28 @@ pub(super) struct ArrayDescriptor {
     pub(super) channels: c_uint,
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR_v1`, of programs with 32-bit addresses.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct NarrowArrayDescriptor {
+    pub(super) width: c_uint,
+    pub(super) height: c_uint,
+    pub(super) format: c_uint,
+    pub(super) channels: c_uint,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR_v1`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct NarrowArray3dDescriptor {
+    pub(super) width: c_uint,
+    pub(super) height: c_uint,
+    pub(super) depth: c_uint,
+    pub(super) format: c_uint,
+    pub(super) channels: c_uint,
+    pub(super) flags: c_uint,
+}
+
 /// `CUDA_ARRAY3D_DESCRIPTOR`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -157,7 +157,8 @@ impl Driver {
     pub(crate) fn place_exec(&mut self, exec: usize) -> Result<(), Code> {
         let index = self.current()?.device;
         let device = &self.devices[index];
-        let bytes = device.card.graph_node_bytes * self.execs.get(exec)?.steps.len() as u64;
+        let card = &device.card;
+        let bytes = card.graph_bytes + card.graph_node_bytes * self.execs.get(exec)?.steps.len() as u64;
         device.charge(bytes)?;
         self.execs.get_mut(exec)?.nodes = Some((index, bytes));
         Ok(())
