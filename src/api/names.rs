@@ -160,6 +160,13 @@ impl ResourceNames {
         self.memory_unit > Memory::mib(1)
     }
 
+    /// The resource that would count memory in MiB, where memory is counted in devices: the same name without the unit, which
+    /// nobody offers.
+    pub fn memory_in_mib(&self) -> Option<&str> {
+        let unit = format!("-{}mi", self.memory_unit.as_mib());
+        self.memory.as_str().strip_suffix(&unit).filter(|_| self.counts_memory_in_devices())
+    }
+
     /// Whether requests are written in this resource.
     pub fn is_ours(&self, resource: &str) -> bool {
         let amounts = [&self.memory, &self.memory_percentage, &self.cores];

@@ -18,6 +18,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) context: Context<'a>,
     /// By container.
     outcomes: Vec<Outcome>,
+    variables: BTreeMap<usize, Vec<String>>,
     annotations: BTreeMap<String, Option<String>>,
     outputs: Vec<DialectOutput>,
     warnings: Vec<String>,
@@ -48,6 +49,7 @@ impl<'a> Draft<'a> {
             pod,
             context,
             outcomes: vec![Outcome::Untouched; pod.containers.len()],
+            variables: BTreeMap::new(),
             annotations: BTreeMap::new(),
             outputs: Vec::new(),
             warnings: Vec::new(),
@@ -58,6 +60,13 @@ impl<'a> Draft<'a> {
     pub(crate) fn translation(mut self, system: &dyn System, name: &str) -> Result<Option<Translation>, Refusal> {
         let names = self.context.names;
         let resources = system.resources(names);
+        let is_set = |(key, value): &&(&str, &str)| self.pod.labels.get(*key).is_some_and(|text| text == value);
+        if let Some((key, value)) = system.opt_outs().iter().find(is_set) {
+            self.warn(format!(
+                "label {key}: {value}: the pod is not translated: its limits mean what they mean in Divvy"
+            ));
+            return Ok(self.finish(name, resources));
+        }
         for (at, container) in self.pod.containers.iter().enumerate().filter(|(_, container)| !container.is_totalled) {
             let ours = container.limits.keys().chain(container.requests.keys()).find(|name| names.is_ours(name));
             match (resources.iter().find(|name| container.names(name)), ours) {
@@ -103,6 +112,11 @@ impl<'a> Draft<'a> {
         self.warnings.push(warning.into());
     }
 
+    /// Removes a variable of a container, by its position.
+    pub(crate) fn remove_variable(&mut self, container: usize, name: &str) {
+        self.variables.entry(container).or_default().push(name.to_owned());
+    }
+
     /// Asks the node to tell the pod's programs what the other system would.
     pub(crate) fn tell(&mut self, output: DialectOutput) {
         self.outputs.push(output);
@@ -113,6 +127,15 @@ impl<'a> Draft<'a> {
         let value = self.pod.annotations.get(key)?;
         self.annotations.insert(key.to_owned(), None);
         Some(value.trim())
+    }
+
+    /// Removes the annotations of these keys, of which nothing can be kept, and says why.
+    pub(crate) fn drop(&mut self, is_meant: impl Fn(&str) -> bool, why: &str) {
+        let found: Vec<&String> = self.pod.annotations.keys().filter(|key| is_meant(key)).collect();
+        for key in found {
+            self.annotations.insert(key.clone(), None);
+            self.warn(format!("annotation {key}: has no effect: {why}"));
+        }
     }
 
     /// Writes one of Divvy's annotations for what `source` says. If the author has written it too, it must say the same.
@@ -182,7 +205,10 @@ impl<'a> Draft<'a> {
             .into_iter()
             .filter(|(key, value)| self.pod.annotations.get(key) != value.as_ref())
             .collect();
-        let is_unchanged = limits.iter().all(Option::is_none) && annotations.is_empty() && self.outputs.is_empty();
+        let is_unchanged = limits.iter().all(Option::is_none)
+            && annotations.is_empty()
+            && self.variables.is_empty()
+            && self.outputs.is_empty();
         if is_unchanged && self.warnings.is_empty() {
             return None;
         }
@@ -200,7 +226,8 @@ impl<'a> Draft<'a> {
             annotations: removed.collect(),
             outputs: self.outputs,
         };
-        Some(Translation { limits, resources, annotations, record, warnings: self.warnings })
+        let (variables, warnings) = (self.variables, self.warnings);
+        Some(Translation { limits, resources, variables, annotations, record, warnings })
     }
 }
 

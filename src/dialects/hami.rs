@@ -42,6 +42,9 @@ const WEIGHTS: &str = "hami.io/device-scoring-weights";
 /// Variables of its library.
 const UTILIZATION: &str = "GPU_CORE_UTILIZATION_POLICY";
 const DISABLE: &str = "CUDA_DISABLE_CONTROL";
+/// One for each GPU, by its number: `CUDA_DEVICE_MEMORY_LIMIT_0`.
+const MEMORY_LIMIT: &str = "CUDA_DEVICE_MEMORY_LIMIT";
+const CORES_LIMIT: &str = "CUDA_DEVICE_SM_LIMIT";
 
 // === impl Hami ===
 
@@ -58,7 +61,7 @@ impl Default for Hami {
 
 impl System for Hami {
     fn resources(&self, names: &ResourceNames) -> Vec<String> {
-        vec![priority(names)]
+        [Some(priority(names)), names.memory_in_mib().map(str::to_owned)].into_iter().flatten().collect()
     }
 
     fn inputs(&self) -> &'static [&'static str] {
@@ -74,6 +77,10 @@ impl System for Hami {
             "4pd.io/bind-",
             "4pd.io/devices-to-allocate",
         ]
+    }
+
+    fn opt_outs(&self) -> &'static [(&'static str, &'static str)] {
+        &[("hami.io/webhook", "ignore"), ("4pd.io/webhook", "ignore")]
     }
 
     fn reads_our_names(&self, _names: &ResourceNames) -> bool {
@@ -95,16 +102,21 @@ impl System for Hami {
         };
         let policy = container.0.variables.get(UTILIZATION);
         let is_unlimited = policy.is_some_and(|policy| policy.eq_ignore_ascii_case("disable"));
+        // Its webhook adds a GPU where one of these is named and no count, whatever their amounts.
+        let unset = [names.memory.as_str(), names.memory_percentage.as_str(), names.cores.as_str()];
+        let unset = unset.into_iter().chain(names.memory_in_mib()).find(|name| container.0.names(name));
+        let unset = unset.filter(|_| !container.0.names(names.count.as_str()));
         Ok(match (cards, memory, cores) {
-            (None, None, None) => None,
+            (None, None, None) => unset.map(|name| {
+                let field = container.0.field_of(name);
+                draft.warn(format!("{field}: is no amount, and the container gets a GPU all the same, as with HAMi"));
+                self.counted(1)
+            }),
             (cards, Some(memory), cores) => {
                 let cores = cores.filter(|_| !is_unlimited).unwrap_or(0);
                 Some(Part { cards: cards.unwrap_or(1), memory: Some(memory), cores })
             }
-            (Some(cards), None, None) => Some(match self.count_alone {
-                Configured::Whole => Part::whole(cards),
-                Configured::Amount(memory) => Part { cards, memory: Some(memory.into()), cores: 0 },
-            }),
+            (Some(cards), None, None) => Some(self.counted(cards)),
             (cards, None, Some(cores)) => {
                 let memory = self.cores_alone.amount().map_or(Size::Percent(cores), Size::from);
                 let cores = if is_unlimited { 0 } else { cores };
@@ -123,6 +135,7 @@ impl System for Hami {
         set_numa(draft)?;
         set_policies(draft)?;
         set_mode(draft, MODE)?;
+        remove_limit_variables(draft);
         if draft.take(WEIGHTS).is_some() {
             draft.warn(format!("annotation {WEIGHTS}: has no effect: Divvy ranks GPUs by divvy.dev/card-policy alone"));
         }
@@ -135,6 +148,14 @@ impl System for Hami {
 }
 
 impl Hami {
+    /// What a count alone asks for.
+    fn counted(&self, cards: u64) -> Part {
+        match self.count_alone {
+            Configured::Whole => Part::whole(cards),
+            Configured::Amount(memory) => Part { cards, memory: Some(memory.into()), cores: 0 },
+        }
+    }
+
     /// Variables of all containers, which must agree: here it is the pod's.
     fn set_compute(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
         let mut wanted = None;
@@ -180,11 +201,19 @@ impl Hami {
 /// 0 and 101 percent are no percentage there, and an amount outdoes one.
 fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>, Refusal> {
     let names = draft.context.names;
-    let (absolute, percentage) = (names.memory.as_str(), names.memory_percentage.as_str());
-    let amount = if names.counts_memory_in_devices() {
-        container.count(absolute)?.map(|units| units.saturating_mul(names.memory_unit.as_mib()))
-    } else {
-        container.memory_in_mib(absolute)?
+    let percentage = names.memory_percentage.as_str();
+    let (absolute, amount) = match names.memory_in_mib() {
+        None => (names.memory.as_str(), container.memory_in_mib(names.memory.as_str())?),
+        Some(in_mib) => match (container.count(names.memory.as_str())?, container.memory_in_mib(in_mib)?) {
+            (Some(_), Some(_)) => {
+                let [first, second] = [names.memory.as_str(), in_mib].map(|name| container.0.field_of(name));
+                return Err(Refusal::Twice { first, second });
+            }
+            (None, mib) => (in_mib, mib),
+            (units, None) => {
+                (names.memory.as_str(), units.map(|units| units.saturating_mul(names.memory_unit.as_mib())))
+            }
+        },
     };
     let amount = amount.map(|mib| container.mib(absolute, mib)).transpose()?;
     let percent = container.count(percentage)?.filter(|percent| *percent != 101);
@@ -196,6 +225,22 @@ fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>,
         draft.warn(format!("{field}: has no effect beside {absolute}, as with HAMi"));
     }
     Ok(amount.or(percent.map(Size::Percent)))
+}
+
+/// Takes out the limits that its webhook or an author has written for its library: they limit nothing here, and would hide the
+/// true ones from programs that read them.
+fn remove_limit_variables(draft: &mut Draft<'_>) {
+    let containers = &draft.pod.containers;
+    let is_limit = |name: &&String| name.starts_with(MEMORY_LIMIT) || *name == CORES_LIMIT;
+    let found = containers.iter().enumerate().flat_map(|(at, container)| {
+        container.variables.keys().filter(is_limit).map(move |name| (at, container.field.clone(), name.clone()))
+    });
+    for (at, field, name) in found.collect::<Vec<_>>() {
+        if draft.requests_gpus() {
+            draft.warn(format!("{field}.env {name}: removed: it limits nothing; the container's limits do"));
+            draft.remove_variable(at, &name);
+        }
+    }
 }
 
 /// Resource for the order on a shared GPU.

@@ -19,6 +19,10 @@ const FRACTION: &str = "gpu-fraction";
 const MEMORY: &str = "gpu-memory";
 const DEVICES: &str = "gpu-fraction-num-devices";
 const CONTAINER: &str = "gpu-fraction-container-name";
+/// What the pod may use beyond what it requests.
+const LIMITS: [&str; 2] = ["gpu-fraction.limit", "gpu-memory.limit"];
+/// Starts of the same for one container, `nvidia.com/container.NAME.gpu-memory.limit`.
+const OF_CONTAINER: [&str; 2] = ["nvidia.com/container.", "nvidia.cdi.k8s.io/"];
 
 // === impl Kai ===
 
@@ -40,6 +44,12 @@ impl System for Kai {
     }
 
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+        draft.drop(|key| LIMITS.contains(&key), "a pod has no more memory than it requests");
+        let is_of_container = |key: &str| OF_CONTAINER.iter().any(|start| key.starts_with(start));
+        draft.drop(
+            |key| is_of_container(key) && key.contains(".gpu-memory."),
+            "write the container's own limits of Divvy, nvidia.com/gpumem and so on",
+        );
         let (fraction, memory) = (draft.take(FRACTION), draft.take(MEMORY));
         let (devices, container) = (draft.take(DEVICES), draft.take(CONTAINER));
         let memory = match (fraction, memory) {

@@ -20,6 +20,11 @@ const CORE: &str = "koordinator.sh/gpu-core";
 /// In bytes, also without a suffix.
 const MEMORY: &str = "koordinator.sh/gpu-memory";
 const RATIO: &str = "koordinator.sh/gpu-memory-ratio";
+/// Which GPUs of a node go together, and which devices beside them.
+const PARTITION: &str = "scheduling.koordinator.sh/gpu-partition-spec";
+const JOINT: &str = "scheduling.koordinator.sh/device-joint-allocate";
+/// Which GPUs, by their labels.
+const HINT: &str = "scheduling.koordinator.sh/device-allocate-hint";
 
 // === impl Koordinator ===
 
@@ -32,7 +37,17 @@ impl System for Koordinator {
         &["scheduling.koordinator.sh/device-allocated"]
     }
 
-    fn part(&self, container: Reading<'_>, _draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
+    fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+        if draft.pod.annotations.contains_key(HINT) && draft.requests_gpus() {
+            let problem = "chooses GPUs by labels that they don't have here: divvy.dev/card-model names models";
+            return Err(draft.refuse(HINT, problem));
+        }
+        let why = "divvy.dev/card-policy: topology asks for GPUs with fast links";
+        draft.drop(|key| [PARTITION, JOINT].contains(&key), why);
+        Ok(())
+    }
+
+    fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
         let twice = |first: &str, second: &str| Refusal::Twice {
             first: container.0.field_of(first),
             second: container.0.field_of(second),
@@ -65,6 +80,12 @@ impl System for Koordinator {
             ratio.map(|ratio| within(container, RATIO, container.each(RATIO, ratio, cards, "")?)).transpose()?;
         let mib = memory.map(|mib| container.mib(MEMORY, container.each(MEMORY, mib, cards, "Mi")?)).transpose()?;
         let cores = core.map(|core| within(container, CORE, container.each(CORE, core, cards, "")?)).transpose()?;
+        if cores == Some(100) && percent != Some(100) {
+            let field = container.0.field_of(CORE);
+            draft.warn(format!(
+                "{field}: is all compute of each GPU, which no other pod shares then: set 99 to share it"
+            ));
+        }
         Ok(Some(match (core, percent) {
             // A ratio of 100 for each GPU and no compute: whole ones.
             (None, Some(100)) if shared.is_none() => Part::whole(cards),

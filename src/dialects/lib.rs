@@ -58,6 +58,8 @@ pub struct Translation {
     pub limits: Vec<Option<Amounts>>,
     /// Resources that are removed from every container that has new limits.
     pub resources: Vec<String>,
+    /// Environment variables to remove, by the container's position.
+    pub variables: BTreeMap<usize, Vec<String>>,
     /// Annotations to set or, `None`, to remove.
     pub annotations: BTreeMap<String, Option<String>>,
     /// What was written, for people and for what is told to the pod's programs.
@@ -120,6 +122,11 @@ trait System {
 
     /// Annotations that ask for a GPU by themselves, without any resource.
     fn requesting_annotations(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Labels by which a pod is left as it is.
+    fn opt_outs(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 

@@ -11,6 +11,10 @@ use crate::{Refusal, Size};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'p>(pub(crate) &'p Container);
 
+/// How a number may be written, and how memory in MiB.
+const PLAIN: &str = "without a suffix";
+const IN_MIB: &str = "as a number of MiB, or with a binary suffix such as 8Gi";
+
 /// Most characters of a value that a message repeats.
 const SHOWN: usize = 64;
 
@@ -35,7 +39,7 @@ impl<'p> Reading<'p> {
 
     /// A whole number; zero counts as absent.
     pub(crate) fn count(self, resource: &str) -> Result<Option<u64>, Refusal> {
-        let read = |text| parse_count(text).map_err(|error| self.quantity(resource, text, &error));
+        let read = |text| parse_count(text).map_err(|error| self.quantity(resource, text, &error, PLAIN));
         Ok(self.text(resource)?.map(read).transpose()?.filter(|count| *count > 0))
     }
 
@@ -63,13 +67,13 @@ impl<'p> Reading<'p> {
 
     /// Memory as our own limit has it: MiB, or with a binary suffix.
     pub(crate) fn memory_in_mib(self, resource: &str) -> Result<Option<u64>, Refusal> {
-        let read = |text| parse_memory(text).map_err(|error| self.quantity(resource, text, &error));
+        let read = |text| parse_memory(text).map_err(|error| self.quantity(resource, text, &error, IN_MIB));
         Ok(self.text(resource)?.map(read).transpose()?.map(Memory::as_mib).filter(|mib| *mib > 0))
     }
 
     /// Memory in bytes, in whole MiB, rounded up.
     pub(crate) fn bytes(self, resource: &str) -> Result<Option<u64>, Refusal> {
-        let read = |text| parse_bytes(text).map_err(|error| self.quantity(resource, text, &error));
+        let read = |text| parse_bytes(text).map_err(|error| self.quantity(resource, text, &error, PLAIN));
         Ok(self.text(resource)?.map(read).transpose()?.map(|bytes| bytes.div_ceil(1 << 20)).filter(|mib| *mib > 0))
     }
 
@@ -105,13 +109,13 @@ impl<'p> Reading<'p> {
         Refusal::Value { field: self.0.field_of(resource), value: shown(text), problem: problem.into() }
     }
 
-    fn quantity(self, resource: &str, text: &str, error: &QuantityError) -> Refusal {
+    fn quantity(self, resource: &str, text: &str, error: &QuantityError, way_out: &str) -> Refusal {
         let problem = match error {
-            QuantityError::Malformed(_) => "is not a quantity: expected a whole number",
+            QuantityError::Malformed(_) => "is not a quantity: expected a whole number".to_owned(),
             QuantityError::DecimalSuffix { .. } | QuantityError::Fraction(_) => {
-                "is not a whole number: write it without a suffix"
+                format!("is not a whole number: write it {way_out}")
             }
-            QuantityError::OutOfRange(_) => "is out of range",
+            QuantityError::OutOfRange(_) => "is out of range".to_owned(),
         };
         self.refuse_text(resource, text, problem)
     }

@@ -723,3 +723,135 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn hami_amounts_that_are_unset_are_one_gpu() {
+    let warned = |name: &str| {
+        format!(
+            "gpu 1; ! spec.containers[0].resources.limits[nvidia.com/{name}]: is no amount, and the container gets a GPU all the same, as with HAMi"
+        )
+    };
+    assert_eq!(said("[hami]", &pod(&[&[("nvidia.com/gpumem-percentage", "0")]]), false), warned("gpumem-percentage"));
+    assert_eq!(said("[hami]", &pod(&[&[("nvidia.com/gpumem-percentage", "101")]]), false), warned("gpumem-percentage"));
+    assert_eq!(said("[hami]", &pod(&[&[("nvidia.com/gpucores", "0")]]), false), warned("gpucores"));
+    let none = pod(&[&[("nvidia.com/gpu", "0"), ("nvidia.com/gpumem", "0")]]);
+    assert_eq!(said("[hami]", &none, false), "as it is", "a count of 0 is no GPU there either");
+}
+
+#[test]
+fn hami_memory_is_read_where_it_is_counted_in_devices() {
+    let names = ResourceNames::default().in_units(divvy_api::Memory::mib(256)).expect("a short name");
+    let of = |limits: &[(&str, &str)]| {
+        let context = Context { names: &names, is_favoured: false };
+        let translation =
+            translate(&pod(&[limits]), &dialects("[hami]"), context).map_err(|refusal| refusal.to_string())?;
+        Ok::<_, String>(translation.and_then(|mut translation| translation.limits.remove(0)))
+    };
+    let units = amounts(&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem-256mi", "12")]);
+    assert_eq!(of(&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "3000")]), Ok(Some(units.clone())));
+    assert_eq!(of(&[("nvidia.com/gpumem", "3000")]), Ok(Some(units)));
+    assert_eq!(of(&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem-256mi", "12")]), Ok(None), "it is in our words");
+    let both = of(&[("nvidia.com/gpumem", "3000"), ("nvidia.com/gpumem-256mi", "12")]);
+    assert!(both.is_err_and(|refusal| refusal.contains("both say the same thing")));
+    assert!(dialects("[hami]")[0].resources(&names).contains(&"nvidia.com/gpumem".to_owned()), "it is a condition");
+    assert!(!dialects("[hami]")[0].resources(&ResourceNames::default()).contains(&"nvidia.com/gpumem".to_owned()));
+}
+
+#[test]
+fn hami_limit_variables_of_a_pod_are_removed() {
+    let limited = with_variable(pod(&[&[("nvidia.com/gpumem", "3000")]]), "CUDA_DEVICE_MEMORY_LIMIT_0", "9000m");
+    let limited =
+        with_variable(with_variable(limited, "CUDA_DEVICE_SM_LIMIT", "90"), "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    let translation = translated_in("[hami]", &limited, false).expect("admitted").expect("translated");
+    let expected = ["CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT"].map(str::to_owned).to_vec();
+    assert_eq!(translation.variables, BTreeMap::from([(0, expected)]));
+    let warning = "spec.containers[0].env CUDA_DEVICE_SM_LIMIT: removed: it limits nothing; the container's limits do";
+    assert!(translation.warnings.iter().any(|said| said == warning), "{:?}", translation.warnings);
+    let other = with_variable(pod(&[&[]]), "CUDA_DEVICE_SM_LIMIT", "90");
+    assert_eq!(said("[hami]", &other, false), "as it is", "a pod without a GPU");
+}
+
+#[test]
+fn pod_that_hami_was_told_to_ignore_is_not_translated() {
+    let mut pod = pod(&[&[("nvidia.com/gpucores", "30"), ("nvidia.com/priority", "0")]]);
+    pod.labels.insert("hami.io/webhook".to_owned(), "ignore".to_owned());
+    let warning =
+        "-; ! label hami.io/webhook: ignore: the pod is not translated: its limits mean what they mean in Divvy";
+    assert_eq!(said("[hami]", &pod, false), warning);
+    pod.labels.insert("hami.io/webhook".to_owned(), "yes".to_owned());
+    assert!(said("[hami]", &pod, false).starts_with("gpu 1, gpucores 30"));
+}
+
+#[test]
+fn memory_with_a_decimal_suffix_is_told_what_to_write() {
+    let refused = "refused: spec.containers[0].resources.limits[nvidia.com/gpumem]: 8G: is not a whole number: write it as a number of MiB, or with a binary suffix such as 8Gi";
+    assert_eq!(said("[hami]", &pod(&[&[("nvidia.com/gpumem", "8G")]]), false), refused);
+}
+
+#[test]
+fn kai_limits_beyond_the_request_are_told_to_have_no_effect() {
+    let annotations = [
+        ("gpu-memory", "4000"),
+        ("gpu-memory.limit", "8000"),
+        ("nvidia.com/container.c0.gpu-memory.limit", "8Gi"),
+        ("nvidia.com/container.c0.other", "left"),
+    ];
+    let pod = annotated(pod(&[&[]]), &annotations);
+    assert_eq!(
+        says("[kai]", &pod),
+        "gpu 1, gpumem 4000; ! annotation gpu-memory.limit: has no effect: a pod has no more memory than it requests; \
+         ! annotation nvidia.com/container.c0.gpu-memory.limit: has no effect: write the container's own limits of Divvy, nvidia.com/gpumem and so on"
+    );
+    let translation = translated_in("[kai]", &pod, false).expect("admitted").expect("translated");
+    let removed = translation.annotations.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key.as_str());
+    let expected = ["gpu-memory", "gpu-memory.limit", "nvidia.com/container.c0.gpu-memory.limit"];
+    assert_eq!(removed.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn kai_traps() {
+    let kai = |annotations: &[(&str, &str)]| says("[kai]", &annotated(pod(&[&[], &[]]), annotations));
+    assert_eq!(
+        kai(&[("gpu-fraction", "0.5"), ("gpu-fraction-container-name", "c1")]),
+        "- | gpu 1, gpumem-percentage 50"
+    );
+    assert_eq!(kai(&[("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "2")]), "gpu 2, gpumem-percentage 50 | -");
+    let refused =
+        |text: &str, problem: &str| assert!(text.starts_with("refused: ") && text.contains(problem), "{text}");
+    refused(&kai(&[("gpu-fraction-container-name", "c1")]), "needs gpu-fraction or gpu-memory");
+    refused(&kai(&[("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "0")]), "is not a number of GPUs");
+    refused(&kai(&[("gpu-fraction", "1")]), "is not a part of a GPU");
+    refused(&kai(&[("gpu-memory", "0")]), "is not a number of MiB");
+    refused(&kai(&[("gpu-memory", "4Gi")]), "is not a number of MiB");
+    refused(&kai(&[("gpu-fraction", "0.5"), ("gpu-fraction-container-name", "c9")]), "is no container of the pod");
+}
+
+#[test]
+fn koordinator_traps() {
+    let koordinator = |limits: &[(&str, &str)]| one("koordinator", limits);
+    let refused =
+        |text: &str, problem: &str| assert!(text.starts_with("refused: ") && text.contains(problem), "{text}");
+    let totals =
+        [("koordinator.sh/gpu.shared", "2"), ("koordinator.sh/gpu-core", "100"), ("koordinator.sh/gpu-memory", "4Gi")];
+    assert_eq!(koordinator(&totals), "gpu 2, gpucores 50, gpumem 2048");
+    refused(
+        &koordinator(&[("koordinator.sh/gpu.shared", "3"), ("koordinator.sh/gpu-memory", "4Gi")]),
+        "can't be divided by 3 GPUs",
+    );
+    assert_eq!(koordinator(&[("koordinator.sh/gpu-memory-ratio", "300")]), "gpu 3");
+    refused(&koordinator(&[("koordinator.sh/gpu-memory-ratio", "150")]), "is no multiple of 100");
+    refused(&koordinator(&[("koordinator.sh/gpu-core", "50")]), "needs koordinator.sh/gpu-memory");
+    assert_eq!(koordinator(&[("koordinator.sh/gpu-memory", "1")]), "gpu 1, gpumem 1", "it is a byte, rounded up");
+    assert_eq!(
+        koordinator(&[("koordinator.sh/gpu-core", "100"), ("koordinator.sh/gpu-memory", "4Gi")]),
+        "gpu 1, gpucores 100, gpumem 4096; ! spec.containers[0].resources.limits[koordinator.sh/gpu-core]: is all compute of each GPU, which no other pod shares then: set 99 to share it"
+    );
+    let pod = pod(&[&[("koordinator.sh/gpu", "100")]]);
+    let partition = annotated(pod.clone(), &[("scheduling.koordinator.sh/gpu-partition-spec", "{}")]);
+    assert_eq!(
+        says("[koordinator]", &partition),
+        "gpu 1; ! annotation scheduling.koordinator.sh/gpu-partition-spec: has no effect: divvy.dev/card-policy: topology asks for GPUs with fast links"
+    );
+    let hint = annotated(pod, &[("scheduling.koordinator.sh/device-allocate-hint", "{}")]);
+    refused(&says("[koordinator]", &hint), "chooses GPUs by labels that they don't have here");
+}

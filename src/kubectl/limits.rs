@@ -15,6 +15,8 @@ pub(crate) struct Limit {
     pub(crate) name: String,
     /// Resources without `requests.` or `limits.` in front.
     resources: Vec<String>,
+    /// Resources that it counts limits of, which Kubernetes does for CPU, memory and ephemeral storage alone.
+    pub(crate) in_vain: Vec<String>,
 }
 
 /// Kinds and where they are listed.
@@ -46,10 +48,13 @@ impl Limit {
             let plain = key.strip_prefix("requests.").or_else(|| key.strip_prefix("limits."));
             plain.unwrap_or(&key).to_owned()
         });
+        let limited =
+            keys(&object["spec"]["hard"]).into_iter().filter_map(|key| key.strip_prefix("limits.").map(str::to_owned));
+        let in_vain = limited.filter(|name| name.contains('/')).collect();
         let resources: BTreeSet<String> = bounded.chain(counted).collect();
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (text("namespace"), text("name"));
-        Some(Self { kind, namespace, name, resources: resources.into_iter().collect() })
+        Some(Self { kind, namespace, name, resources: resources.into_iter().collect(), in_vain })
     }
 
     /// Those of these resources that it names.

@@ -98,6 +98,13 @@ fn apply<'p>(
             patch.change(&format!("{}/resources/{list}", place.pointer()), present.is_some(), changes);
         }
     }
+    for (at, place) in pod.containers().enumerate() {
+        let names = translation.variables.get(&at).into_iter().flatten();
+        let positions: Vec<usize> =
+            names.flat_map(|name| place.variables(name)).map(|(position, _)| position).collect();
+        translated.remove_variables(at, &positions);
+        patch.remove(&format!("{}/env", place.pointer()), positions);
+    }
     let mut annotations: Changes = BTreeMap::new();
     annotations.extend(translation.annotations.into_iter().map(|(key, value)| (key, value.map(Into::into))));
     annotations

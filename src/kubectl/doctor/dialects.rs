@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::check::Check;
 use super::facts::{Configuration, Facts, Webhook};
+use crate::limits::Limit;
 use crate::text::{first_line, listed};
 
 /// Key of the ConfigMap with the webhook's configuration.
@@ -43,7 +44,12 @@ pub(super) fn dialects(facts: &Facts) -> Vec<Check> {
             )];
         }
     };
-    [Some(reviewed(&dialects, &names, facts)), quotas(&dialects, &names, facts)].into_iter().flatten().collect()
+    let checks = [
+        Some(reviewed(&dialects, &names, facts)),
+        quotas(&dialects, &names, facts),
+        hami_quotas(&dialects, &names, facts),
+    ];
+    checks.into_iter().flatten().collect()
 }
 
 fn configured(config: Option<&ConfigMap>) -> Result<Vec<Dialect>, String> {
@@ -110,6 +116,25 @@ fn quotas(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Option<
             link,
             format!("{} count resources that no pod requests once it is translated", listed(&found, MOST)),
             "write them anew for requests.nvidia.com/gpu, gpumem, gpumem-percentage and gpucores",
+        )
+    })
+}
+
+/// Its webhook counts `limits.nvidia.com/gpumem` of a quota by itself; Kubernetes counts requests of such resources alone.
+fn hami_quotas(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Option<Check> {
+    let is_on = dialects.iter().any(|dialect| dialect.name() == "hami");
+    let limits = facts.limits.as_ref().ok().filter(|_| is_on)?;
+    let counts = |limit: &&Limit| limit.in_vain.iter().any(|name| names.is_ours(name));
+    let found: Vec<String> =
+        limits.iter().filter(counts).map(|limit| format!("{}/{}", limit.namespace, limit.name)).collect();
+    (!found.is_empty()).then(|| {
+        Check::warning(
+            "quotas of HAMi",
+            format!(
+                "resourcequota {} counts limits of GPU resources, which nothing does any more",
+                listed(&found, MOST)
+            ),
+            "write requests.nvidia.com/gpu, gpumem and gpucores in place of limits.…: Kubernetes counts those itself",
         )
     })
 }

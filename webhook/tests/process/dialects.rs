@@ -144,3 +144,50 @@ async fn pods_of_a_dialect_that_is_off_are_not_reviewed() {
     assert!(refused.code >= 500, "it would wait for ever: {refused:?}");
     assert_eq!(bench.create(PODS, &gpushare("elsewhere")).await.code, 201);
 }
+
+#[tokio::test]
+async fn limits_that_hami_writes_as_variables_are_removed() {
+    let dialects = json!(["hami"]);
+    let bench = Bench::with_nodes(&[("n1", 8)]).await;
+    let _replica = bench.alone(&json!({ "dialects": dialects })).await;
+    recognise(&bench, &dialects);
+    let mut pod = written("limited", &json!({ "nvidia.com/gpumem": "3000" }), json!({}));
+    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
+    pod["spec"]["containers"][0]["env"] = json!([
+        variable("CUDA_DEVICE_MEMORY_LIMIT_0", "9000m"),
+        variable("MODEL", "resnet"),
+        variable("NVIDIA_VISIBLE_DEVICES", "all"),
+        variable("CUDA_DEVICE_SM_LIMIT", "90"),
+        variable("CUDA_DEVICE_MEMORY_LIMIT_0", "again"),
+        variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+    ]);
+    let made = bench.create(PODS, &pod).await;
+    assert_eq!(made.code, 201, "{made:?}");
+    let left = json!([variable("MODEL", "resnet"), variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
+    assert_eq!(made.object["spec"]["containers"][0]["env"], left);
+}
+
+/// The API server takes 256 KiB of annotations together.
+#[tokio::test]
+async fn annotations_as_long_as_they_can_be() {
+    let dialects = json!(["hami", "kai"]);
+    let bench = Bench::with_nodes(&[("n1", 8)]).await;
+    let replica = bench.alone(&json!({ "dialects": dialects })).await;
+    recognise(&bench, &dialects);
+    let long = "x".repeat(255 << 10);
+    let limits = json!({ "nvidia.com/gpumem": "3000", "nvidia.com/priority": "1" });
+    let foreign = bench.create(PODS, &written("foreign", &limits, json!({ "example.com/notes": long }))).await;
+    assert_eq!(foreign.code, 201, "{}", foreign.object["message"]);
+    assert_eq!(foreign.object["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "1");
+    let ours = bench.create(PODS, &written("word", &limits, json!({ "nvidia.com/use-gputype": long }))).await;
+    let why = ours.object["message"].as_str().unwrap();
+    assert!(
+        ours.code >= 400 && why.contains("nvidia.com/use-gputype") && why.contains("4096") && why.len() < 1000,
+        "{why}"
+    );
+    let output =
+        bench.create(PODS, &written("output", &limits, json!({ "hami.io/vgpu-devices-allocated": long }))).await;
+    assert_eq!(output.code, 201, "{}", output.object["message"]);
+    assert!(output.object["metadata"]["annotations"].get("hami.io/vgpu-devices-allocated").is_none());
+    replica.counts("divvy_admission_reviews_total", &["refused"], 1.0).await;
+}

@@ -20,7 +20,12 @@ and print the objects: there is one description of each object, and both ways of
 
 {{/* Resources and annotations by which pods of other systems request GPUs, by the names of dialects. */}}
 {{- define "divvy.dialects" -}}
-hami: {resources: [{{ splitList "/" (.Values.cluster.resourceCount | default "nvidia.com/gpu") | first }}/priority]}
+hami:
+  resources:
+    - {{ splitList "/" (.Values.cluster.resourceCount | default "nvidia.com/gpu") | first }}/priority
+    {{- if eq (.Values.cluster.advertise | default "amounts") "devices" }}
+    - {{ .Values.cluster.resourceMemory | default "nvidia.com/gpumem" }}
+    {{- end }}
 nano-gpu: {resources: [nano-gpu.io/gpu-core, nano-gpu.io/gpu-memory, nano-gpu/gpu-percent]}
 elastic-gpu:
   resources:
