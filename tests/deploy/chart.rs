@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use divvy_api::ResourceNames;
+use divvy_api::{Memory, ResourceNames};
 use divvy_dialects::Dialect;
 use serde_json::{Value, json};
 
@@ -112,6 +112,10 @@ fn match_conditions_follow_the_dialects() {
     }
     let several =
         json!(["hami", "kai", { "name": "gpushare", "unit": "Mi" }, { "name": "time-slicing", "replicas": 2 }]);
+    let values = json!({ "webhook": { "dialects": ["hami"] }, "cluster": { "advertise": "devices" } });
+    let webhooks = webhooks::webhooks(&render(&helm, "divvy-system", &values));
+    let in_devices = ResourceNames::default().in_units(Memory::mib(256)).unwrap();
+    webhooks::assert_conditions(&webhooks, &in_devices, &serde_json::from_value::<Vec<_>>(json!(["hami"])).unwrap());
     let objects = render(&helm, "divvy-system", &json!({ "webhook": { "dialects": several } }));
     let dialects: Vec<Dialect> = serde_json::from_value(several).unwrap();
     webhooks::assert_conditions(&webhooks::webhooks(&objects), &ResourceNames::default(), &dialects);

@@ -120,7 +120,7 @@ fn quotas(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Option<
     })
 }
 
-/// Its webhook counts `limits.nvidia.com/gpumem` of a quota by itself; Kubernetes counts requests of such resources alone.
+/// HAMi counts `limits.nvidia.com/gpumem` of a quota in its webhook; Kubernetes counts requests of such resources alone.
 fn hami_quotas(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Option<Check> {
     let is_on = dialects.iter().any(|dialect| dialect.name() == "hami");
     let limits = facts.limits.as_ref().ok().filter(|_| is_on)?;

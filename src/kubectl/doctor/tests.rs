@@ -450,4 +450,11 @@ fn dialects_are_compared_with_the_match_conditions() {
     ];
     insta::assert_snapshot!(breaks.join("\n"));
     assert_eq!(with("[]", "", quota), "", "nothing is translated");
+    let in_vain = json!({
+        "metadata": { "name": "gpus", "namespace": "ml" },
+        "spec": { "hard": { "limits.nvidia.com/gpumem": "20000", "limits.memory": "4Gi" } },
+    });
+    let hami = "name in ['nvidia.com/gpucores', 'nvidia.com/priority']";
+    insta::assert_snapshot!("quota_of_hami", with("[hami]", hami, in_vain.clone()));
+    assert_eq!(with("[gpushare]", names, in_vain), "");
 }
