@@ -855,3 +855,40 @@ fn koordinator_traps() {
     let hint = annotated(pod, &[("scheduling.koordinator.sh/device-allocate-hint", "{}")]);
     refused(&says("[koordinator]", &hint), "chooses GPUs by labels that they don't have here");
 }
+
+#[test]
+fn time_slicing_traps() {
+    let shared = "nvidia.com/gpu.shared";
+    let four = "{name: time-slicing, replicas: 4}";
+    let refused =
+        |text: &str, problem: &str| assert!(text.starts_with("refused: ") && text.contains(problem), "{text}");
+    refused(&one(four, &[(shared, "1"), ("nvidia.com/gpumem", "4000")]), "both say the same thing");
+    let own = "{name: time-slicing, replicas: 4, resource: nvidia.com/gpu}";
+    refused(&one(own, &[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "4000")]), "has no place in a replica");
+    assert_eq!(one(own, &[("nvidia.com/gpu", "1")]), "gpu 1, gpumem-percentage 25");
+    assert_eq!(one("{name: time-slicing, replicas: 3}", &[(shared, "1")]), "gpu 1, gpumem-percentage 33");
+    assert!(one(four, &[(shared, "2")]).contains("parts of 2 GPUs: with NVIDIA's plugin they could all be of one"));
+    let mps = "[{name: time-slicing, replicas: 4, sharing: mps}]";
+    assert_eq!(says(mps, &pod(&[&[(shared, "1")]])), "gpu 1, gpucores 25, gpumem-percentage 25; tier: mps");
+    let stronger = annotated(pod(&[&[(shared, "1")]]), &[(key::TIER, "shim")]);
+    assert_eq!(says(mps, &stronger), "gpu 1, gpucores 25, gpumem-percentage 25", "the author's own tier stays");
+    for replicas in ["1", "101", "0"] {
+        let text = format!("[{{name: time-slicing, replicas: {replicas}}}]");
+        assert!(serde_saphyr::from_str::<Vec<Dialect>>(&text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn one_model_is_named_once() {
+    let gpus = || pod(&[&[("nvidia.com/gpu", "2")]]);
+    let both = |first, second| {
+        let annotations = [("nvidia.com/gpu.model", first), ("nvidia-gpu-scheduler/gpu.model", second)];
+        says("[gpu-model]", &annotated(gpus(), &annotations))
+    };
+    assert_eq!(both("T4", "T4"), "-; card-model: =T4");
+    assert!(both("T4", "L4").contains("is asked for too, and a pod can have one"), "{}", both("T4", "L4"));
+    for several in ["T4,L4", "Tesla *"] {
+        let said = says("[gpu-model]", &annotated(gpus(), &[("nvidia.com/gpu.model", several)]));
+        assert!(said.contains("is not the name of one model"), "{said}");
+    }
+}
