@@ -65,6 +65,12 @@ impl<'a> Draft<'a> {
             self.warn(format!(
                 "label {key}: {value}: the pod is not translated: its limits mean what they mean in Divvy"
             ));
+            for container in &self.pod.containers {
+                for name in resources.iter().filter(|name| container.names(name)) {
+                    let field = container.field_of(name);
+                    self.warnings.push(format!("{field}: stays, and no node offers it: the pod waits for ever"));
+                }
+            }
             return Ok(self.finish(name, resources));
         }
         for (at, container) in self.pod.containers.iter().enumerate().filter(|(_, container)| !container.is_totalled) {

@@ -227,8 +227,8 @@ fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>,
     Ok(amount.or(percent.map(Size::Percent)))
 }
 
-/// Takes out the limits that its webhook or an author has written for its library: they limit nothing here, and would hide the
-/// true ones from programs that read them.
+/// Takes out limits that an author has written for its library: they limit nothing here, and would hide the true ones, which the
+/// node sets, from programs that read them.
 fn remove_limit_variables(draft: &mut Draft<'_>) {
     let containers = &draft.pod.containers;
     let is_limit = |name: &&String| name.starts_with(MEMORY_LIMIT) || *name == CORES_LIMIT;

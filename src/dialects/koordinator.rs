@@ -1,7 +1,10 @@
 //! Koordinator: amounts are of all GPUs of a container together.
 
+use std::collections::BTreeMap;
+
 use divvy_api::ResourceNames;
 use divvy_api::request::MOST_CARDS;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
@@ -20,10 +23,11 @@ const CORE: &str = "koordinator.sh/gpu-core";
 /// In bytes, also without a suffix.
 const MEMORY: &str = "koordinator.sh/gpu-memory";
 const RATIO: &str = "koordinator.sh/gpu-memory-ratio";
-/// Which GPUs of a node go together, and which devices beside them.
+/// Which GPUs of a node go together.
 const PARTITION: &str = "scheduling.koordinator.sh/gpu-partition-spec";
+/// Which kinds of devices are to be near one another.
 const JOINT: &str = "scheduling.koordinator.sh/device-joint-allocate";
-/// Which GPUs, by their labels.
+/// Which devices, by their labels.
 const HINT: &str = "scheduling.koordinator.sh/device-allocate-hint";
 
 // === impl Koordinator ===
@@ -38,12 +42,21 @@ impl System for Koordinator {
     }
 
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
-        if draft.pod.annotations.contains_key(HINT) && draft.requests_gpus() {
+        if !draft.requests_gpus() {
+            return Ok(());
+        }
+        // By kind of device; what is said of other kinds is Koordinator's.
+        let is_about_gpus = |hint: &String| {
+            serde_json::from_str::<BTreeMap<String, IgnoredAny>>(hint).map_or(true, |hints| hints.contains_key("gpu"))
+        };
+        if draft.pod.annotations.get(HINT).is_some_and(is_about_gpus) {
             let problem = "chooses GPUs by labels that they don't have here: divvy.dev/card-model names models";
             return Err(draft.refuse(HINT, problem));
         }
-        let why = "divvy.dev/card-policy: topology asks for GPUs with fast links";
-        draft.drop(|key| [PARTITION, JOINT].contains(&key), why);
+        draft.drop(|key| key == PARTITION, "divvy.dev/card-policy: topology asks for GPUs with fast links");
+        if draft.pod.annotations.contains_key(JOINT) {
+            draft.warn(format!("annotation {JOINT}: not kept for GPUs: Divvy doesn't choose them by what is near"));
+        }
         Ok(())
     }
 

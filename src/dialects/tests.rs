@@ -777,7 +777,8 @@ fn pod_that_hami_was_told_to_ignore_is_not_translated() {
     pod.labels.insert("hami.io/webhook".to_owned(), "ignore".to_owned());
     let warning =
         "-; ! label hami.io/webhook: ignore: the pod is not translated: its limits mean what they mean in Divvy";
-    assert_eq!(said("[hami]", &pod, false), warning);
+    let waits = "; ! spec.containers[0].resources.limits[nvidia.com/priority]: stays, and no node offers it: the pod waits for ever";
+    assert_eq!(said("[hami]", &pod, false), format!("{warning}{waits}"));
     pod.labels.insert("hami.io/webhook".to_owned(), "yes".to_owned());
     assert!(said("[hami]", &pod, false).starts_with("gpu 1, gpucores 30"));
 }
@@ -852,8 +853,14 @@ fn koordinator_traps() {
         says("[koordinator]", &partition),
         "gpu 1; ! annotation scheduling.koordinator.sh/gpu-partition-spec: has no effect: divvy.dev/card-policy: topology asks for GPUs with fast links"
     );
-    let hint = annotated(pod, &[("scheduling.koordinator.sh/device-allocate-hint", "{}")]);
-    refused(&says("[koordinator]", &hint), "chooses GPUs by labels that they don't have here");
+    let hinted = |hint| {
+        says("[koordinator]", &annotated(pod.clone(), &[("scheduling.koordinator.sh/device-allocate-hint", hint)]))
+    };
+    refused(&hinted(r#"{"gpu":{"selector":{}}}"#), "chooses GPUs by labels that they don't have here");
+    refused(&hinted("gpu"), "chooses GPUs by labels that they don't have here");
+    assert_eq!(hinted(r#"{"rdma":{"vfSelector":{}}}"#), "gpu 1", "of other devices");
+    let joint = annotated(pod.clone(), &[("scheduling.koordinator.sh/device-joint-allocate", "{}")]);
+    assert!(says("[koordinator]", &joint).ends_with("not kept for GPUs: Divvy doesn't choose them by what is near"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What is changed in a new pod: amounts become totals, the requests are written beside them, and containers without a
 //! request are shown no card. A pod that comes again, after other webhooks, is changed only where they have.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use divvy_api::annotation::{self, Document, Preferences};
@@ -23,13 +24,13 @@ use divvy_index::demand::Demand;
 
 /// Answers the review of a new pod.
 pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
-    let Translated { pod, mut patch, warnings: of_dialect } = translate(pod, namespace, settings)?;
+    let Translated { pod, mut patch, variables, warnings: of_dialect } = translate(pod, namespace, settings)?;
     let pod = &*pod;
     let Examined { requests, accesses, preferences, mut warnings } = examine(pod, namespace, settings)?;
     warnings.splice(0..0, of_dialect);
     requests.write(pod, &settings.names, &mut patch);
     let Overridden { warnings: of_variables, .. } =
-        override_variables(pod.containers().zip(accesses).collect(), &mut patch);
+        override_variables(pod.containers().zip(accesses).collect(), &variables, &mut patch);
     warnings.extend(of_variables);
     if settings.tolerate_soft_taints && !requests.is_empty() {
         tolerate(pod, &mut patch);
@@ -80,14 +81,16 @@ pub(super) fn hide(pod: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal
         return Err(refusals);
     }
     let mut patch = Patch::default();
-    let Overridden { warnings, .. } = override_variables(pod.containers().zip(accesses).collect(), &mut patch);
+    let containers = pod.containers().zip(accesses).collect();
+    let Overridden { warnings, .. } = override_variables(containers, &BTreeMap::new(), &mut patch);
     Ok(Answer { patch, warnings, ..Answer::default() })
 }
 
 /// Answers the review of ephemeral containers that are added to a pod.
 pub(super) fn debug(old: &Pod, new: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
     let mut patch = Patch::default();
-    let Overridden { hidden, mut warnings } = override_variables(examine::debugged(old, new, settings)?, &mut patch);
+    let containers = examine::debugged(old, new, settings)?;
+    let Overridden { hidden, mut warnings } = override_variables(containers, &BTreeMap::new(), &mut patch);
     let warning = |field| {
         format!(
             "{field}: sees no GPU, because an ephemeral container can't request one: kubectl exec runs a command in a \
@@ -116,7 +119,7 @@ fn demand(pod: &Pod, namespace: &str, requests: Requests, preferences: Preferenc
 pub(super) fn unsettled(pod: &Pod, examined: &Examined, settings: &Settings) -> Patch {
     let mut patch = Patch::default();
     for (place, access) in pod.containers().zip(&examined.accesses) {
-        remove_selections(&place, *access, &mut patch);
+        remove_selections(&place, *access, &[], &mut patch);
     }
     examined.requests.write(pod, &settings.names, &mut patch);
     let mut annotations = Changes::new();
@@ -143,11 +146,16 @@ struct Overridden {
 }
 
 /// Lets the limits alone say which GPUs a container sees. CUDA's images ask for all; a variable of the pod outdoes that, as it
-/// does one from `envFrom`.
-fn override_variables(containers: Vec<(Place<'_>, GpuAccess)>, patch: &mut Patch) -> Overridden {
+/// does one from `envFrom`. Others are removed with them, by container and position.
+fn override_variables(
+    containers: Vec<(Place<'_>, GpuAccess)>,
+    others: &BTreeMap<usize, Vec<usize>>,
+    patch: &mut Patch,
+) -> Overridden {
     let mut overridden = Overridden::default();
-    for (place, access) in containers {
-        let removed = remove_selections(&place, access, patch);
+    for (at, (place, access)) in containers.into_iter().enumerate() {
+        let others = others.get(&at).map_or(&[][..], Vec::as_slice);
+        let removed = remove_selections(&place, access, others, patch);
         let sees = if access == GpuAccess::Without {
             "no GPU, as its limits request none"
         } else {
@@ -166,9 +174,9 @@ fn override_variables(containers: Vec<(Place<'_>, GpuAccess)>, patch: &mut Patch
     overridden
 }
 
-/// Removes variables that select GPUs; returns their positions.
-fn remove_selections(place: &Place<'_>, access: GpuAccess, patch: &mut Patch) -> Vec<usize> {
+/// Removes variables that select GPUs, whose positions it returns, and others.
+fn remove_selections(place: &Place<'_>, access: GpuAccess, others: &[usize], patch: &mut Patch) -> Vec<usize> {
     let positions: Vec<usize> = rules::selecting(place, access).map(|(position, _)| position).collect();
-    patch.remove(&format!("{}/env", place.pointer()), positions.clone());
+    patch.remove(&format!("{}/env", place.pointer()), [&positions, others].concat());
     positions
 }

@@ -207,21 +207,9 @@ impl Pod {
 
     /// Changes limits and requests of a container, by its position in [`containers`](Self::containers).
     pub(super) fn change_amounts(&mut self, container: usize, limits: &Changes, requests: &Changes) {
-        if let Some(container) = self.container_mut(container) {
+        let lists = self.spec.iter_mut().flat_map(|spec| [&mut spec.init_containers, &mut spec.containers]);
+        if let Some(container) = lists.flatten().flatten().nth(container) {
             container.change_amounts(limits, requests);
         }
-    }
-
-    /// Removes variables of a container, by their positions.
-    pub(super) fn remove_variables(&mut self, container: usize, positions: &[usize]) {
-        if let Some(env) = self.container_mut(container).and_then(|container| container.env.as_mut()) {
-            let mut at = 0..;
-            env.retain(|_| at.next().is_none_or(|at| !positions.contains(&at)));
-        }
-    }
-
-    fn container_mut(&mut self, container: usize) -> Option<&mut Container> {
-        let lists = self.spec.iter_mut().flat_map(|spec| [&mut spec.init_containers, &mut spec.containers]);
-        lists.flatten().flatten().nth(container)
     }
 }

@@ -16,8 +16,11 @@ use super::refusal::Refusal;
 #[derive(Debug)]
 pub(super) struct Translated<'p> {
     pub(super) pod: Cow<'p, Pod>,
-    /// What makes the pod so.
+    /// What makes the pod so, but for variables.
     pub(super) patch: Patch,
+    /// Positions of variables that are to be removed, by container. They are still there, so that messages have the author's
+    /// positions.
+    pub(super) variables: BTreeMap<usize, Vec<usize>>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -27,7 +30,12 @@ pub(super) fn translate<'p>(
     namespace: &str,
     settings: &Settings,
 ) -> Result<Translated<'p>, Vec<Refusal>> {
-    let untouched = || Translated { pod: Cow::Borrowed(pod), patch: Patch::default(), warnings: Vec::new() };
+    let untouched = || Translated {
+        pod: Cow::Borrowed(pod),
+        patch: Patch::default(),
+        variables: BTreeMap::new(),
+        warnings: Vec::new(),
+    };
     if settings.dialects.is_empty() {
         return Ok(untouched());
     }
@@ -98,25 +106,33 @@ fn apply<'p>(
             patch.change(&format!("{}/resources/{list}", place.pointer()), present.is_some(), changes);
         }
     }
+    let mut variables = BTreeMap::new();
     for (at, place) in pod.containers().enumerate() {
         let names = translation.variables.get(&at).into_iter().flatten();
-        let positions: Vec<usize> =
-            names.flat_map(|name| place.variables(name)).map(|(position, _)| position).collect();
-        translated.remove_variables(at, &positions);
-        patch.remove(&format!("{}/env", place.pointer()), positions);
+        let positions = names.flat_map(|name| place.variables(name)).map(|(position, _)| position);
+        variables.insert(at, positions.collect::<Vec<_>>());
     }
+    variables.retain(|_, positions| !positions.is_empty());
     let mut annotations: Changes = BTreeMap::new();
     annotations.extend(translation.annotations.into_iter().map(|(key, value)| (key, value.map(Into::into))));
     annotations
         .extend(record.map(|record| (DialectAnnotation::KEY.to_owned(), Some(annotation::encode(&record).into()))));
     patch.change("/metadata/annotations", pod.annotations().is_some(), annotations.clone());
     translated.annotate(&annotations);
-    Translated { pod: Cow::Owned(translated), patch, warnings: translation.warnings }
+    Translated { pod: Cow::Owned(translated), patch, variables, warnings: translation.warnings }
 }
 
 // === impl Translated ===
 
 impl Translated<'_> {
+    /// Where the pod isn't as its translation has it.
+    pub(super) fn first_change(&self) -> Option<String> {
+        let variable = self.variables.iter().find_map(|(at, positions)| {
+            Some(format!("{}/env/{}", self.pod.containers().nth(*at)?.pointer(), positions.first()?))
+        });
+        self.patch.first().map(str::to_owned).or(variable)
+    }
+
     /// Gives a pod of another system to the scheduler that is to have it, or says that its own one may be gone.
     fn reschedule(&mut self, scheduler: Option<&str>, settings: &Settings) {
         let Some(name) = scheduler else { return };

@@ -8,13 +8,12 @@ use super::mutate::unsettled;
 use super::pod::Pod;
 use super::refusal::Refusal;
 use super::rules;
-use super::translate::{Translated, translate};
+use super::translate::translate;
 
 /// A new pod must be as [`mutate`](super::mutate::mutate) leaves it.
 pub(super) fn created(pod: &Pod, namespace: &str, settings: &Settings) -> Result<(), Vec<Refusal>> {
-    let Translated { patch: untranslated, .. } = translate(pod, namespace, settings)?;
-    if let Some(pointer) = untranslated.first() {
-        return Err(vec![Refusal::Mutated { pointer: pointer.to_owned() }]);
+    if let Some(pointer) = translate(pod, namespace, settings)?.first_change() {
+        return Err(vec![Refusal::Mutated { pointer }]);
     }
     let examined = examine(pod, namespace, settings)?;
     match unsettled(pod, &examined, settings).first() {

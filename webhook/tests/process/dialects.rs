@@ -163,6 +163,9 @@ async fn limits_that_hami_writes_as_variables_are_removed() {
     ]);
     let made = bench.create(PODS, &pod).await;
     assert_eq!(made.code, 201, "{made:?}");
+    let is_said = |text: &str| assert!(made.warnings.iter().any(|said| said.contains(text)), "{:?}", made.warnings);
+    is_said("spec.containers[0].env[2]: NVIDIA_VISIBLE_DEVICES is removed");
+    is_said("spec.containers[0].env CUDA_DEVICE_SM_LIMIT: removed");
     let left = json!([variable("MODEL", "resnet"), variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]);
     assert_eq!(made.object["spec"]["containers"][0]["env"], left);
 }
