@@ -68,7 +68,7 @@ impl<'a> Draft<'a> {
             for container in &self.pod.containers {
                 for name in resources.iter().filter(|name| container.names(name)) {
                     let field = container.field_of(name);
-                    self.warnings.push(format!("{field}: stays, and no node offers it: the pod waits for ever"));
+                    self.warn(format!("{field}: stays, and no node offers it: the pod waits for ever"));
                 }
             }
             return Ok(self.finish(name, resources));
@@ -137,8 +137,7 @@ impl<'a> Draft<'a> {
 
     /// Removes the annotations of these keys, of which nothing can be kept, and says why.
     pub(crate) fn drop(&mut self, is_meant: impl Fn(&str) -> bool, why: &str) {
-        let found: Vec<&String> = self.pod.annotations.keys().filter(|key| is_meant(key)).collect();
-        for key in found {
+        for key in self.pod.annotations.keys().filter(|key| is_meant(key)) {
             self.annotations.insert(key.clone(), None);
             self.warn(format!("annotation {key}: has no effect: {why}"));
         }

@@ -230,15 +230,15 @@ fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>,
 /// Takes out limits that an author has written for its library: they limit nothing here, and would hide the true ones, which the
 /// node sets, from programs that read them.
 fn remove_limit_variables(draft: &mut Draft<'_>) {
-    let containers = &draft.pod.containers;
+    if !draft.requests_gpus() {
+        return;
+    }
     let is_limit = |name: &&String| name.starts_with(MEMORY_LIMIT) || *name == CORES_LIMIT;
-    let found = containers.iter().enumerate().flat_map(|(at, container)| {
-        container.variables.keys().filter(is_limit).map(move |name| (at, container.field.clone(), name.clone()))
-    });
-    for (at, field, name) in found.collect::<Vec<_>>() {
-        if draft.requests_gpus() {
+    for (at, container) in draft.pod.containers.iter().enumerate() {
+        for name in container.variables.keys().filter(is_limit) {
+            let field = &container.field;
             draft.warn(format!("{field}.env {name}: removed: it limits nothing; the container's limits do"));
-            draft.remove_variable(at, &name);
+            draft.remove_variable(at, name);
         }
     }
 }

@@ -193,9 +193,9 @@ hooks! {
     10020 cuMemUnmap(address: CUdeviceptr, bytes: usize) = memory::physical::unmap;
 
     // Arrays
-    2000 cuArray3DCreate(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1) = memory::arrays::create_3d_32;
-    3020 cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) = memory::arrays::create_3d;
-    2000 cuArrayCreate(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) = memory::arrays::create_32;
+    2000 cuArray3DCreate(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1) = memory::arrays::create;
+    3020 cuArray3DCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR) = memory::arrays::create;
+    2000 cuArrayCreate(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1) = memory::arrays::create;
     3020 cuArrayCreate_v2(array: *mut CUarray, descriptor: *const CUDA_ARRAY_DESCRIPTOR) = memory::arrays::create;
     2000 cuArrayDestroy(array: CUarray) = memory::arrays::destroy;
     5000 cuMipmappedArrayCreate(array: *mut CUmipmappedArray, descriptor: *const CUDA_ARRAY3D_DESCRIPTOR, levels: c_uint) = memory::arrays::create_mipmapped;

@@ -106,13 +106,11 @@ fn apply<'p>(
             patch.change(&format!("{}/resources/{list}", place.pointer()), present.is_some(), changes);
         }
     }
-    let mut variables = BTreeMap::new();
-    for (at, place) in pod.containers().enumerate() {
-        let names = translation.variables.get(&at).into_iter().flatten();
-        let positions = names.flat_map(|name| place.variables(name)).map(|(position, _)| position);
-        variables.insert(at, positions.collect::<Vec<_>>());
-    }
-    variables.retain(|_, positions| !positions.is_empty());
+    let variables = pod.containers().enumerate().filter_map(|(at, place)| {
+        let names = translation.variables.get(&at)?.iter();
+        Some((at, names.flat_map(|name| place.variables(name)).map(|(position, _)| position).collect()))
+    });
+    let variables = variables.collect();
     let mut annotations: Changes = BTreeMap::new();
     annotations.extend(translation.annotations.into_iter().map(|(key, value)| (key, value.map(Into::into))));
     annotations

@@ -18,73 +18,17 @@ const TILE_BYTES: u64 = 64;
 const TILE_ROWS: u64 = 8;
 const BLOCK: u64 = 64 << 10;
 
-/// `cuArrayCreate_v2`.
+/// `cuArrayCreate` and `cuArray3DCreate`, of programs with 32-bit addresses too.
 ///
 /// # Safety
 /// As the driver's.
-pub(crate) unsafe fn create(
-    real: unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR) -> CUresult,
+pub(crate) unsafe fn create<Descriptor: Copy + Into<CUDA_ARRAY3D_DESCRIPTOR>>(
+    real: unsafe extern "C" fn(*mut CUarray, *const Descriptor) -> CUresult,
     array: *mut CUarray,
-    descriptor: *const CUDA_ARRAY_DESCRIPTOR,
+    descriptor: *const Descriptor,
 ) -> CUresult {
     // SAFETY: a program gives a descriptor, or null.
-    let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| {
-        let &CUDA_ARRAY_DESCRIPTOR { width, height, format, channels } = descriptor;
-        bytes(&CUDA_ARRAY3D_DESCRIPTOR { width, height, depth: 0, format, channels, flags: 0 }, 1)
-    });
-    // SAFETY: the caller's arguments, but for where the array goes first.
-    unsafe { create_for(Kind::Array, array, bytes, |array| real(array, descriptor)) }
-}
-
-/// `cuArray3DCreate_v2`.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn create_3d(
-    real: unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult,
-    array: *mut CUarray,
-    descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
-) -> CUresult {
-    // SAFETY: a program gives a descriptor, or null.
-    let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| bytes(descriptor, 1));
-    // SAFETY: the caller's arguments, but for where the array goes first.
-    unsafe { create_for(Kind::Array, array, bytes, |array| real(array, descriptor)) }
-}
-
-/// `cuArrayCreate`, of programs with 32-bit addresses.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn create_32(
-    real: unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult,
-    array: *mut CUarray,
-    descriptor: *const CUDA_ARRAY_DESCRIPTOR_v1,
-) -> CUresult {
-    // SAFETY: a program gives a descriptor, or null.
-    let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| {
-        let &CUDA_ARRAY_DESCRIPTOR_v1 { width, height, format, channels } = descriptor;
-        let (width, height) = (width as usize, height as usize);
-        bytes(&CUDA_ARRAY3D_DESCRIPTOR { width, height, depth: 0, format, channels, flags: 0 }, 1)
-    });
-    // SAFETY: the caller's arguments, but for where the array goes first.
-    unsafe { create_for(Kind::Array, array, bytes, |array| real(array, descriptor)) }
-}
-
-/// `cuArray3DCreate`, of programs with 32-bit addresses.
-///
-/// # Safety
-/// As the driver's.
-pub(crate) unsafe fn create_3d_32(
-    real: unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult,
-    array: *mut CUarray,
-    descriptor: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
-) -> CUresult {
-    // SAFETY: a program gives a descriptor, or null.
-    let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| {
-        let &CUDA_ARRAY3D_DESCRIPTOR_v1 { width, height, depth, format, channels, flags } = descriptor;
-        let (width, height, depth) = (width as usize, height as usize, depth as usize);
-        bytes(&CUDA_ARRAY3D_DESCRIPTOR { width, height, depth, format, channels, flags }, 1)
-    });
+    let bytes = unsafe { descriptor.as_ref() }.map(|descriptor| bytes(&(*descriptor).into(), 1));
     // SAFETY: the caller's arguments, but for where the array goes first.
     unsafe { create_for(Kind::Array, array, bytes, |array| real(array, descriptor)) }
 }
@@ -124,6 +68,25 @@ pub(crate) unsafe fn destroy_mipmapped(
 ) -> CUresult {
     // SAFETY: the caller's argument as it came.
     give_back(Kind::MipmappedArray, array.addr() as u64, || unsafe { real(array) })
+}
+
+impl From<CUDA_ARRAY_DESCRIPTOR> for CUDA_ARRAY3D_DESCRIPTOR {
+    fn from(CUDA_ARRAY_DESCRIPTOR { width, height, format, channels }: CUDA_ARRAY_DESCRIPTOR) -> Self {
+        Self { width, height, depth: 0, format, channels, flags: 0 }
+    }
+}
+
+impl From<CUDA_ARRAY_DESCRIPTOR_v1> for CUDA_ARRAY3D_DESCRIPTOR {
+    fn from(CUDA_ARRAY_DESCRIPTOR_v1 { width, height, format, channels }: CUDA_ARRAY_DESCRIPTOR_v1) -> Self {
+        Self { width: width as usize, height: height as usize, depth: 0, format, channels, flags: 0 }
+    }
+}
+
+impl From<CUDA_ARRAY3D_DESCRIPTOR_v1> for CUDA_ARRAY3D_DESCRIPTOR {
+    fn from(narrow: CUDA_ARRAY3D_DESCRIPTOR_v1) -> Self {
+        let CUDA_ARRAY3D_DESCRIPTOR_v1 { width, height, depth, format, channels, flags } = narrow;
+        Self { width: width as usize, height: height as usize, depth: depth as usize, format, channels, flags }
+    }
 }
 
 /// # Safety
