@@ -17,7 +17,8 @@ use crate::figures::load;
 use crate::parts;
 use crate::plugins::{Plugin, Started};
 
-const PLUGINS: [Plugin; 5] = [Plugin::AtOnce, Plugin::Nvidia, Plugin::Hami, Plugin::Divvy, Plugin::DivvyOnMock];
+const PLUGINS: [Plugin; 6] =
+    [Plugin::AtOnce, Plugin::Nvidia, Plugin::Hami, Plugin::Gpushare, Plugin::Divvy, Plugin::DivvyOnMock];
 const MANY: usize = 100;
 /// MiB and percent of a GPU that each pod requests: eight GPUs of 40 GiB hold 128 of them.
 const SHARE: (u32, u32) = (2 << 10, 5);

@@ -14,16 +14,20 @@ use divvy_testkit::pods::{GPU, PodShape};
 use fake_nvml::Scenario;
 use serde_json::{Value, json};
 
-use crate::systems::{given, hami};
+use crate::systems::{given, gpushare, hami};
 
 /// The variable that names NVIDIA's device plugin.
 const NVIDIA: &str = "DIVVY_COMPARE_NVIDIA";
+/// The variable that names gpushare's device plugin.
+const GPUSHARE: &str = "DIVVY_COMPARE_GPUSHARE_PLUGIN";
 /// The variable that names the library in NVML's place: NVIDIA's own mock, whose default are these GPUs.
 const NVML: &str = "DIVVY_COMPARE_NVML";
 /// GPUs of the node.
 const CARDS: u32 = 8;
-/// Bytes of each.
-pub(crate) const CARD_MEMORY: u64 = 40 << 30;
+/// Memory of each, in GiB.
+const CARD_GIB: u32 = 40;
+/// … in bytes.
+pub(crate) const CARD_MEMORY: u64 = (CARD_GIB as u64) << 30;
 /// Devices that the others offer for each GPU.
 const REPLICAS: u32 = 16;
 
@@ -36,6 +40,8 @@ pub(crate) enum Plugin {
     Nvidia,
     /// HAMi's, with its scheduler extender.
     Hami,
+    /// gpushare's, with its scheduler extender.
+    Gpushare,
     /// divvy-node over the stand-in for NVML, without the webhook.
     Divvy,
     /// The same, with reviews and the extender of divvy-webhook.
@@ -73,6 +79,7 @@ impl Plugin {
             Self::AtOnce | Self::Divvy | Self::DivvyWithExtender => &[],
             Self::Nvidia => &[NVIDIA, NVML],
             Self::Hami => &[hami::DIRECTORY, NVML],
+            Self::Gpushare => &[GPUSHARE, gpushare::PROGRAM, NVML],
             Self::DivvyOnMock => &[NVML],
         }
     }
@@ -83,20 +90,31 @@ impl Plugin {
             Self::AtOnce => "answers at once",
             Self::Nvidia => "NVIDIA, time-slicing",
             Self::Hami => "HAMi",
+            Self::Gpushare => "gpushare",
             Self::Divvy => "Divvy",
             Self::DivvyWithExtender => "Divvy with its extender",
             Self::DivvyOnMock => "Divvy on NVIDIA's mock",
         }
     }
 
-    /// A pod with a share of one GPU, of which all plugins but two know no more than that it is one.
+    /// The resource that pods request, and how much of it the node has.
+    pub(crate) fn offers(self) -> (&'static str, u32) {
+        match self {
+            Self::AtOnce | Self::Nvidia | Self::Hami => (GPU, CARDS * REPLICAS),
+            Self::Gpushare => (gpushare::MEMORY, CARDS * CARD_GIB),
+            Self::Divvy | Self::DivvyWithExtender | Self::DivvyOnMock => (GPU, CARDS * SLOTS_PER_CARD),
+        }
+    }
+
+    /// A pod with so many MiB and percent of one GPU: gpushare is told GiB alone, two plugins that it is one.
     pub(crate) fn pod(self, name: String, memory: u32, cores: u32) -> anyhow::Result<Value> {
+        if self == Self::Gpushare {
+            return gpushare::pod(name, memory >> 10);
+        }
         let (memory, cores) = (format!("{memory}Mi"), cores.to_string());
         let amounts: &[(&str, &str)] = match self {
             Self::AtOnce | Self::Nvidia => &[("gpu", "1")],
-            Self::Hami | Self::Divvy | Self::DivvyWithExtender | Self::DivvyOnMock => {
-                &[("gpu", "1"), ("gpumem", &memory), ("gpucores", &cores)]
-            }
+            _ => &[("gpu", "1"), ("gpumem", &memory), ("gpucores", &cores)],
         };
         let shape = PodShape::new(name).with(divvy_api::ContainerKind::App, "main", amounts);
         let mut pod = pods::object(shape)?;
@@ -117,6 +135,7 @@ impl Plugin {
             Self::AtOnce => None,
             Self::Nvidia => Some(nvidia(cluster)?),
             Self::Hami => Some(hami(cluster)?),
+            Self::Gpushare => Some(gpushare(cluster)?),
             Self::Divvy | Self::DivvyWithExtender | Self::DivvyOnMock => {
                 let cards = Scenario::uniform(CARDS, "NVIDIA A100-SXM4-40GB", CARD_MEMORY);
                 cluster.change_cards(|own| *own = cards)?;
@@ -135,11 +154,15 @@ impl Plugin {
     pub(crate) async fn start(self, cluster: &mut Cluster) -> anyhow::Result<Started> {
         let mut started = self.prepare(cluster)?;
         let mut entry = None;
-        if self == Self::Hami {
-            let (extender, config) = hami::start(cluster, given(hami::DIRECTORY, "scheduler")?, false).await?;
+        let extender = match self {
+            Self::Hami => Some(hami::start(cluster, given(hami::DIRECTORY, "scheduler")?, false).await?),
+            Self::Gpushare => Some(gpushare::start(cluster, given(gpushare::PROGRAM, "")?).await?),
+            _ => None,
+        };
+        if let Some((extender, config)) = extender {
             (started.extender, entry) = (Some(extender), Some(config));
         }
-        let mut devices = CARDS * REPLICAS;
+        let (resource, devices) = self.offers();
         if let Some(program) = started.program(cluster) {
             program.start()?;
         } else {
@@ -147,14 +170,13 @@ impl Plugin {
             started.throwaway = Some(Throwaway::start(ids).await?);
         }
         if self.is_divvy() {
-            devices = CARDS * SLOTS_PER_CARD;
             cluster.daemon_ready().await?;
         }
         if self == Self::DivvyWithExtender {
             cluster.start_webhook().await?;
             entry = Some(cluster.extender().await?);
         }
-        cluster.until_allocatable(GPU, devices.into()).await?;
+        cluster.until_allocatable(resource, devices.into()).await?;
         configure_scheduler(&cluster.files, entry)?;
         cluster.control_plane.scheduler.kill().await?;
         cluster.control_plane.scheduler.start()?;
@@ -209,6 +231,16 @@ fn hami(cluster: &Cluster) -> anyhow::Result<Program> {
         .env("KUBECONFIG", cluster.kubectl.kubeconfig().display().to_string())
         .env("NODE_NAME", NODE)
         .env("HOOK_PATH", hook.display().to_string())
+        .env("LD_LIBRARY_PATH", library_path(cluster)?.display().to_string()))
+}
+
+/// Its API client finds the pods; the token is for a kubelet that it doesn't ask by default.
+fn gpushare(cluster: &Cluster) -> anyhow::Result<Program> {
+    let args = ["-logtostderr", "-memory-unit=GiB", "-token=none"].map(str::to_owned).to_vec();
+    let program = Program::new("gpushare-device-plugin", given(GPUSHARE, "")?, args, &cluster.files.logs());
+    Ok(program
+        .env("KUBECONFIG", cluster.kubectl.kubeconfig().display().to_string())
+        .env("NODE_NAME", NODE)
         .env("LD_LIBRARY_PATH", library_path(cluster)?.display().to_string()))
 }
 

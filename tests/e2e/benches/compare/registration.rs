@@ -6,14 +6,13 @@ use anyhow::Context as _;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::daemon::PLUGIN_DIRECTORY;
 use divvy_e2e::figures::Spread;
-use divvy_testkit::pods::GPU;
 
 use crate::figures::load;
 use crate::node::first_runs;
 use crate::parts;
 use crate::plugins::Plugin;
 
-const PLUGINS: [Plugin; 3] = [Plugin::Nvidia, Plugin::Hami, Plugin::Divvy];
+const PLUGINS: [Plugin; 4] = [Plugin::Nvidia, Plugin::Hami, Plugin::Gpushare, Plugin::Divvy];
 /// Restarts of the kubelet in a round.
 const RESTARTS: usize = 4;
 const SECONDS_OF_DAY: f64 = 86_400.0;
@@ -31,7 +30,9 @@ pub(crate) async fn after_restarts(cluster: &mut Cluster) -> anyhow::Result<()> 
             let mut started = plugin.start(cluster).await?;
             first_runs(cluster, *plugin).await?;
             for _ in 0..RESTARTS {
-                let time = restart(cluster).await.with_context(|| format!("round {round}, {}", plugin.name()))?;
+                let time = restart(cluster, plugin.offers().0)
+                    .await
+                    .with_context(|| format!("round {round}, {}", plugin.name()))?;
                 println!("  round {round}, {}: {time:.1} ms, load {}", plugin.name(), load());
                 all.push(time);
             }
@@ -49,13 +50,15 @@ pub(crate) async fn after_restarts(cluster: &mut Cluster) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn restart(cluster: &mut Cluster) -> anyhow::Result<f64> {
+async fn restart(cluster: &mut Cluster, resource: &str) -> anyhow::Result<f64> {
     cluster.kubelet.kill().await?;
     let log = cluster.files.logs().join("kubelet.log");
-    let before = registrations(&std::fs::read_to_string(&log)?).count();
+    let before = registrations(&std::fs::read_to_string(&log)?, resource).count();
     cluster.kubelet.start()?;
     let at = cluster
-        .until("registration", PATIENCE, async |_| Ok(registrations(&std::fs::read_to_string(&log)?).nth(before)))
+        .until("registration", PATIENCE, async |_| {
+            Ok(registrations(&std::fs::read_to_string(&log)?, resource).nth(before))
+        })
         .await?;
     let socket = std::fs::metadata(format!("{PLUGIN_DIRECTORY}/kubelet.sock")).context("the kubelet's socket")?;
     let born = socket.modified()?.duration_since(SystemTime::UNIX_EPOCH)?;
@@ -65,9 +68,10 @@ async fn restart(cluster: &mut Cluster) -> anyhow::Result<f64> {
     Ok((at - of_day) * 1e3)
 }
 
-/// When plugins registered, in seconds of the day.
-fn registrations(log: &str) -> impl Iterator<Item = f64> {
-    let lines = log.lines().filter(|line| line.contains(REGISTRATION) && line.contains(&format!("\"{GPU}\"")));
+/// When a plugin of that resource registered, in seconds of the day.
+fn registrations<'a>(log: &'a str, resource: &str) -> impl Iterator<Item = f64> + use<'a> {
+    let resource = format!("\"{resource}\"");
+    let lines = log.lines().filter(move |line| line.contains(REGISTRATION) && line.contains(&resource));
     lines.filter_map(|line| {
         let mut clock = line.split_whitespace().nth(1)?.split(':').map(str::parse::<f64>);
         let [hours, minutes, seconds] = [clock.next()?.ok()?, clock.next()?.ok()?, clock.next()?.ok()?];

@@ -13,7 +13,7 @@ use crate::node::{Settled, end, first_runs, settle};
 use crate::parts;
 use crate::plugins::{CARD_MEMORY, Plugin, Started};
 
-const PLUGINS: [Plugin; 3] = [Plugin::Hami, Plugin::Divvy, Plugin::DivvyWithExtender];
+const PLUGINS: [Plugin; 4] = [Plugin::Hami, Plugin::Gpushare, Plugin::Divvy, Plugin::DivvyWithExtender];
 /// Pods at once: together they fill five of the eight GPUs, if they are put together well.
 const PODS: u32 = 10;
 /// Times that they come in each round.
@@ -98,6 +98,7 @@ async fn come(cluster: &mut Cluster, plugin: Plugin, started: &mut Started, tall
         let name = view::name(pod);
         let number = name.strip_prefix("p-").and_then(|number| number.parse().ok());
         let (memory, cores) = amounts(number.with_context(|| format!("pod {name} isn't ours"))?);
+        let cores = if plugin == Plugin::Gpushare { 0 } else { cores };
         let key = (view::uid(pod).to_owned(), "main".to_owned());
         let process = processes.get(&key).with_context(|| format!("pod {name} has no process"))?;
         let share = given(plugin, process).with_context(|| format!("pod {name}"))?;
@@ -117,9 +118,9 @@ async fn come(cluster: &mut Cluster, plugin: Plugin, started: &mut Started, tall
     end(cluster).await
 }
 
-/// What the container's limits are, as what enforces them reads it: Divvy's file, HAMi's variables.
+/// What the container's limits are, as what enforces them reads it: Divvy's file, the others' variables.
 fn given(plugin: Plugin, process: &Running) -> anyhow::Result<Share> {
-    if plugin != Plugin::Hami {
+    if matches!(plugin, Plugin::Divvy | Plugin::DivvyWithExtender) {
         let limits = process.given.limits.clone().context("it has no limits")?.map_err(anyhow::Error::msg)?;
         let [(card, share)] = &*limits.cards else { anyhow::bail!("it has {} GPUs", limits.cards.len()) };
         let (memory, cores) = (share.memory.as_mib(), share.cores.units().into());
@@ -130,6 +131,12 @@ fn given(plugin: Plugin, process: &Running) -> anyhow::Result<Share> {
         let value = environment.split('\0').find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         value.with_context(|| format!("it has no {name}"))
     };
+    if plugin == Plugin::Gpushare {
+        // The index is -1 if the plugin found no pod that is to get so much, and the container has no GPU then.
+        let card = variable("ALIYUN_COM_GPU_MEM_IDX")?.to_owned();
+        let memory = variable("ALIYUN_COM_GPU_MEM_CONTAINER")?.parse::<u64>()? << 10;
+        return Ok(Share { memory: if card == "-1" { 0 } else { memory }, card, cores: 0 });
+    }
     let memory = variable("CUDA_DEVICE_MEMORY_LIMIT_0")?.trim_end_matches('m').parse()?;
     let card = variable("NVIDIA_VISIBLE_DEVICES")?.to_owned();
     ensure!(!card.contains(','), "it has several GPUs: {card}");

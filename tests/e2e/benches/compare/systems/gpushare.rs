@@ -14,20 +14,21 @@ use super::{free_address, listens};
 use crate::nodes::{CARD_MEMORY, CARDS};
 
 /// The variable that names its program.
-pub(super) const PROGRAM: &str = "DIVVY_COMPARE_GPUSHARE";
+pub(crate) const PROGRAM: &str = "DIVVY_COMPARE_GPUSHARE";
 /// What it expects of a node: memory in GiB, and the number of GPUs.
 pub(crate) const AMOUNTS: [(&str, u32); 2] = [(MEMORY, CARDS * (CARD_MEMORY >> 10)), ("aliyun.com/gpu-count", CARDS)];
-const MEMORY: &str = "aliyun.com/gpu-mem";
+/// GPU memory in GiB.
+pub(crate) const MEMORY: &str = "aliyun.com/gpu-mem";
 
 /// A pod with so many GiB of one GPU.
-pub(super) fn pod(name: String, memory: u32) -> anyhow::Result<Value> {
+pub(crate) fn pod(name: String, memory: u32) -> anyhow::Result<Value> {
     let mut pod = pods::object(PodShape::new(name).with(App, "main", &[]))?;
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {MEMORY: memory.to_string()}});
     Ok(pod)
 }
 
 /// Starts it, and returns its entry in a scheduler's configuration.
-pub(super) async fn start(cluster: &mut Cluster, path: PathBuf) -> anyhow::Result<(Program, Value)> {
+pub(crate) async fn start(cluster: &mut Cluster, path: PathBuf) -> anyhow::Result<(Program, Value)> {
     let address = free_address()?;
     let kubeconfig = cluster.kubectl.kubeconfig().display().to_string();
     let mut program = Program::new("gpushare", path, Vec::new(), &cluster.files.logs())
