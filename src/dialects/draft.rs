@@ -1,6 +1,6 @@
 //! A translation in the making.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::{DialectAnnotation, DialectOutput};
 use divvy_api::limits::normalise;
@@ -34,6 +34,8 @@ enum Outcome {
     Untouched,
     /// Requests no GPU.
     NoGpu,
+    /// Requests instances of a MIG profile, in a name that is everybody's; words of the other system are removed.
+    Instances,
     /// Requests this.
     Part(Part),
 }
@@ -74,13 +76,20 @@ impl<'a> Draft<'a> {
             return Ok(self.finish(name, resources));
         }
         for (at, container) in self.pod.containers.iter().enumerate().filter(|(_, container)| !container.is_totalled) {
-            let ours = container.limits.keys().chain(container.requests.keys()).find(|name| names.is_ours(name));
-            match (resources.iter().find(|name| container.names(name)), ours) {
+            let mut ours = container.limits.keys().chain(container.requests.keys()).filter(|name| names.is_ours(name));
+            let theirs = resources.iter().find(|name| container.names(name));
+            let profile = ours.clone().find(|name| names.profile(name).is_some());
+            match (theirs, ours.next()) {
                 (Some(theirs), Some(ours)) if !system.reads_our_names(names) => {
                     return Err(Refusal::Twice { first: container.field_of(theirs), second: container.field_of(ours) });
                 }
-                // Instances of a MIG profile are requested by one name everywhere.
-                (_, Some(ours)) if names.profile(ours).is_some() => continue,
+                (Some(theirs), Some(_)) if profile.is_some() => {
+                    let field = container.field_of(theirs);
+                    self.warn(format!("{field}: has no effect: instances of a MIG profile are the container's alone"));
+                    self.outcomes[at] = Outcome::Instances;
+                    continue;
+                }
+                (None, Some(_)) if profile.is_some() => continue,
                 (None, Some(_)) if system.reads_our_names(names) => {}
                 (None, _) => continue,
                 (Some(_), _) => {}
@@ -88,6 +97,7 @@ impl<'a> Draft<'a> {
             let part = system.part(Reading(container), &mut self)?;
             self.outcomes[at] = part.map_or(Outcome::NoGpu, Outcome::Part);
         }
+        self.warn_of_unknown(&resources);
         self.check_lengths(system)?;
         system.pod(&mut self)?;
         self.remove_outputs(system);
@@ -98,7 +108,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
         self.outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Part(part) => Some(*part),
-            Outcome::Untouched | Outcome::NoGpu => None,
+            Outcome::Untouched | Outcome::NoGpu | Outcome::Instances => None,
         })
     }
 
@@ -106,6 +116,21 @@ impl<'a> Draft<'a> {
     pub(crate) fn requests_gpus(&self) -> bool {
         let is_totalled = self.pod.containers.iter().any(|container| container.is_totalled);
         is_totalled || self.parts().next().is_some()
+    }
+
+    /// Whether a container requests a part of a GPU, as far as that is known.
+    pub(crate) fn shares(&self, container: usize) -> bool {
+        match self.outcomes[container] {
+            Outcome::Part(part) => !part.is_alone(),
+            Outcome::Untouched => self.pod.containers[container].is_totalled,
+            Outcome::NoGpu | Outcome::Instances => false,
+        }
+    }
+
+    /// Whether a container names one of Divvy's resources.
+    pub(crate) fn names_ours(&self) -> bool {
+        let is_ours = |container: &Container| container.limits.keys().any(|name| self.context.names.is_ours(name));
+        self.pod.containers.iter().any(is_ours)
     }
 
     /// Changes what a container requests.
@@ -173,10 +198,32 @@ impl<'a> Draft<'a> {
         Refusal::Value { field: format!("annotation {key}"), value: shown(value), problem: problem.into() }
     }
 
+    /// Resources beside those of the system that look like them, such as a misspelt one: the pod would wait for ever, and nobody
+    /// would know for what.
+    fn warn_of_unknown(&mut self, resources: &[String]) {
+        let domain = |name: &str| name.split_once('/').map(|(domain, _)| domain.to_owned());
+        let domains: BTreeSet<String> = resources.iter().filter_map(|name| domain(name)).collect();
+        let is_unknown = |name: &&String| {
+            let is_theirs = domain(name).is_some_and(|of| domains.contains(&of));
+            let is_known = resources.contains(name) || self.context.names.is_ours(name);
+            is_theirs && name.contains("gpu") && !is_known
+        };
+        let unknown: Vec<String> = self
+            .pod
+            .containers
+            .iter()
+            .flat_map(|container| container.limits.keys().filter(is_unknown).map(|name| container.field_of(name)))
+            .collect();
+        for field in unknown {
+            self.warn(format!("{field}: is none of the resources that Divvy translates: it stays, and the pod waits for a node that offers it"));
+        }
+    }
+
     fn check_lengths(&self, system: &dyn System) -> Result<(), Refusal> {
         let long = system
             .inputs()
             .iter()
+            .chain(system.borrowed())
             .find(|key| self.pod.annotations.get(**key).is_some_and(|value| value.len() > LONGEST));
         long.map_or(Ok(()), |key| Err(self.refuse(key, format!("is longer than {LONGEST} bytes"))))
     }
@@ -200,6 +247,10 @@ impl<'a> Draft<'a> {
                 let limits = match outcome {
                     Outcome::Untouched => return None,
                     Outcome::NoGpu => Amounts::new(),
+                    Outcome::Instances => {
+                        let ours = container.limits.iter().filter(|(resource, _)| names.is_ours(resource));
+                        ours.map(|(resource, amount)| (resource.clone(), amount.clone())).collect()
+                    }
                     Outcome::Part(part) => part.limits(names),
                 };
                 (!is_written(container, &limits, &resources, names)).then_some(limits)

@@ -2,17 +2,14 @@
 
 use divvy_api::annotation::{Compute, DialectOutput};
 use divvy_api::config::DefaultMemory;
-use divvy_api::names::annotation::{
-    AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_POLICY, CARD_UUID, COMPUTE, NODE_POLICY, NUMA, PRIORITY,
-};
+use divvy_api::names::annotation::{CARD_POLICY, COMPUTE, NODE_POLICY, NUMA, PRIORITY};
 use divvy_api::{MemoryAmount, ResourceNames};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
 use crate::reading::Reading;
 use crate::values::Part as Configured;
-use crate::volcano::set_mode;
-use crate::{Part, Refusal, Size, System};
+use crate::{Part, Refusal, Size, System, wishes};
 
 /// HAMi and 4paradigm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +25,8 @@ pub(crate) struct Hami {
     limit_variables: bool,
 }
 
-const USE_TYPE: &str = "nvidia.com/use-gputype";
-const AVOID_TYPE: &str = "nvidia.com/nouse-gputype";
+pub(crate) const USE_TYPE: &str = "nvidia.com/use-gputype";
+pub(crate) const AVOID_TYPE: &str = "nvidia.com/nouse-gputype";
 const USE_UUID: &str = "nvidia.com/use-gpuuuid";
 const AVOID_UUID: &str = "nvidia.com/nouse-gpuuuid";
 const NUMA_BIND: &str = "nvidia.com/numa-bind";
@@ -91,6 +88,10 @@ impl System for Hami {
         let names = draft.context.names;
         set_priority(container, draft)?;
         let cards = container.cards(names.count.as_str())?;
+        if cards.is_none() && container.0.names(names.count.as_str()) {
+            // A count of 0 is none, whatever else is written beside it.
+            return Ok(None);
+        }
         let memory = memory(container, draft)?;
         let cores = match container.count(names.cores.as_str())? {
             Some(cores) if cores > 100 => {
@@ -100,12 +101,11 @@ impl System for Hami {
             }
             cores => cores,
         };
-        let policy = container.0.variables.get(UTILIZATION);
+        let policy = container.0.variable(UTILIZATION);
         let is_unlimited = policy.is_some_and(|policy| policy.eq_ignore_ascii_case("disable"));
         // Its webhook adds a GPU where one of these is named and no count, whatever their amounts.
         let unset = [names.memory.as_str(), names.memory_percentage.as_str(), names.cores.as_str()];
         let unset = unset.into_iter().chain(names.memory_in_mib()).find(|name| container.0.names(name));
-        let unset = unset.filter(|_| !container.0.names(names.count.as_str()));
         Ok(match (cards, memory, cores) {
             (None, None, None) => unset.map(|name| {
                 let field = container.0.field_of(name);
@@ -126,15 +126,11 @@ impl System for Hami {
     }
 
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
-        set_models(draft)?;
-        for (theirs, ours) in [(USE_UUID, CARD_UUID), (AVOID_UUID, AVOID_CARD_UUID)] {
-            if let Some(uuids) = draft.take(theirs).filter(|uuids| !uuids.is_empty()) {
-                draft.set(ours, uuids, &format!("annotation {theirs}"))?;
-            }
-        }
+        wishes::set_wanted_models(draft, USE_TYPE, AVOID_TYPE)?;
+        wishes::set_cards(draft, USE_UUID, AVOID_UUID)?;
         set_numa(draft)?;
         set_policies(draft)?;
-        set_mode(draft, MODE)?;
+        wishes::set_mode(draft, MODE)?;
         remove_limit_variables(draft);
         if draft.take(WEIGHTS).is_some() {
             draft.warn(format!("annotation {WEIGHTS}: has no effect: Divvy ranks GPUs by divvy.dev/card-policy alone"));
@@ -159,13 +155,13 @@ impl Hami {
     /// Variables of all containers, which must agree: here it is the pod's.
     fn set_compute(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
         let mut wanted = None;
-        for container in &draft.pod.containers {
+        for (at, container) in draft.pod.containers.iter().enumerate() {
             let field = |name: &str| format!("{}.env {name}", container.field);
-            if container.variables.get(DISABLE).is_some_and(|text| text == "true") && draft.requests_gpus() {
+            if container.variable(DISABLE) == Some("true") && draft.shares(at) {
                 draft
                     .warn(format!("{}: has no effect: nobody but an administrator takes a limit away", field(DISABLE)));
             }
-            let compute = match container.variables.get(UTILIZATION).map(|text| text.to_lowercase()).as_deref() {
+            let compute = match container.variable(UTILIZATION).map(str::to_lowercase).as_deref() {
                 Some("default") => Compute::Burst,
                 Some("force") => Compute::Cap,
                 // Its cores are dropped above.
@@ -186,11 +182,8 @@ impl Hami {
         }
         let (compute, source) = wanted.map_or((self.compute, None), |(compute, field)| (compute, Some(field)));
         match (compute, draft.context.is_favoured, source) {
-            (Compute::Burst, true, Some(source)) => draft.set(COMPUTE, "burst", &source)?,
+            (Compute::Burst, _, Some(source)) => wishes::set_burst(draft, &source)?,
             (Compute::Burst, true, None) => draft.set_default(COMPUTE, "burst"),
-            (Compute::Burst, false, Some(source)) => draft.warn(format!(
-                "{source}: not kept: the namespace is not in favouredNamespaces, so its pods use no more compute than they request"
-            )),
             // Nobody has asked for it, and compute is capped unless somebody does.
             (Compute::Burst, false, None) | (Compute::Cap, ..) => {}
         }
@@ -266,42 +259,6 @@ fn set_priority(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<(), Ref
     }
 }
 
-/// Each name may stand anywhere in a type, which is the model with `NVIDIA-` in front. What is wanted wins over what isn't.
-fn set_models(draft: &mut Draft<'_>) -> Result<(), Refusal> {
-    let (wanted, avoided) = (draft.take(USE_TYPE), draft.take(AVOID_TYPE));
-    let wanted = wanted.filter(|types| !types.is_empty());
-    if let Some(types) = wanted {
-        let patterns = patterns(types).map_err(|problem| draft.refuse(USE_TYPE, problem))?;
-        draft.set(CARD_MODEL, patterns, &format!("annotation {USE_TYPE}"))?;
-    }
-    let Some(types) = avoided.filter(|types| !types.is_empty()) else { return Ok(()) };
-    if wanted.is_some() {
-        draft.warn(format!("annotation {AVOID_TYPE}: has no effect beside {USE_TYPE}, as with HAMi"));
-        return Ok(());
-    }
-    let patterns = patterns(types).map_err(|problem| draft.refuse(AVOID_TYPE, problem))?;
-    draft.set(AVOID_CARD_MODEL, patterns, &format!("annotation {AVOID_TYPE}"))
-}
-
-fn patterns(types: &str) -> Result<String, &'static str> {
-    let mut patterns = Vec::new();
-    for name in types.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        if name.contains('*') {
-            return Err("has a *, which is no part of a model's name");
-        }
-        patterns.push(format!("*{name}*"));
-        // A type that is spelled out begins with the vendor, which the model's own name needn't.
-        let prefix = name.get(..VENDOR.len()).filter(|prefix| prefix.eq_ignore_ascii_case(VENDOR));
-        if prefix.is_some() {
-            patterns.push(format!("{}*", &name[VENDOR.len()..]));
-        }
-    }
-    Ok(patterns.join(","))
-}
-
-/// In front of every model in its types.
-const VENDOR: &str = "NVIDIA-";
-
 fn set_numa(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     let bind = match draft.take(NUMA_BIND) {
         Some("true") => Some("strict"),
@@ -330,9 +287,14 @@ fn set_policies(draft: &mut Draft<'_>) -> Result<(), Refusal> {
     }
     let Some(policies) = draft.take(CARDS) else { return Ok(()) };
     let source = format!("annotation {CARDS}");
-    let mut chain = policies.split(',').map(str::trim);
-    let first = chain.next().unwrap_or_default();
-    if chain.next().is_some() {
+    let chain: Vec<&str> = policies.split(',').map(str::trim).collect();
+    // No order of GPUs, but a GPU that nobody uses: a whole one.
+    if chain.contains(&"mutex") && draft.parts().any(|part| !part.is_alone()) {
+        return Err(draft.refuse(CARDS, "mutex has no counterpart: request whole GPUs for a pod that shares with none"));
+    }
+    let mut orders = chain.into_iter().filter(|policy| *policy != "mutex");
+    let first = orders.next().unwrap_or_default();
+    if orders.next().is_some() {
         draft.warn(format!("{source}: only the first of several, {}, has an effect", crate::reading::shown(first)));
     }
     match first {
@@ -340,20 +302,6 @@ fn set_policies(draft: &mut Draft<'_>) -> Result<(), Refusal> {
         "binpack" | "spread" => draft.set(CARD_POLICY, first, &source),
         "topology-aware" => draft.set(CARD_POLICY, "topology", &source),
         "numa" => draft.set(NUMA, "prefer", &source),
-        "mutex" => Err(draft.refuse(CARDS, "has no counterpart: request whole GPUs for a pod that shares with none")),
-        _ => Err(draft.refuse(CARDS, "is unknown: expected binpack, spread, topology-aware or numa")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_match_where_they_do_there() {
-        assert_eq!(patterns("A10"), Ok("*A10*".to_owned()));
-        assert_eq!(patterns("A100-SXM4-40, Tesla"), Ok("*A100-SXM4-40*,*Tesla*".to_owned()));
-        assert_eq!(patterns("NVIDIA-NVIDIA A100"), Ok("*NVIDIA-NVIDIA A100*,NVIDIA A100*".to_owned()));
-        assert!(patterns("A*").is_err());
+        _ => Err(draft.refuse(CARDS, "is unknown: expected binpack, spread, topology-aware, numa or mutex")),
     }
 }

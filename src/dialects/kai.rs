@@ -2,10 +2,11 @@
 
 use divvy_api::ResourceNames;
 use divvy_api::quantity::parse_count;
-use divvy_api::request::{MOST_CARDS, MOST_MEMORY};
+use divvy_api::request::MOST_CARDS;
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
+use crate::reading::MOST_OF_A_CARD;
 use crate::{Part, Refusal, Size, System};
 
 /// KAI and Run:ai.
@@ -36,7 +37,7 @@ impl System for Kai {
     }
 
     fn outputs(&self) -> &'static [&'static str] {
-        &["runai-gpu-group", "received-resource-type"]
+        &["runai-gpu-group", "runai/shared-gpu-configmap", "received-resource-type"]
     }
 
     fn requesting_annotations(&self) -> &'static [&'static str] {
@@ -63,7 +64,7 @@ impl System for Kai {
                 draft.refuse(FRACTION, "is not a part of a GPU: expected 0.01 to 0.99, or limits for whole GPUs")
             })?,
             (None, Some(memory)) => match parse_count(memory) {
-                Ok(mib @ 1..=MOST_MEMORY) => Size::Mib(mib),
+                Ok(mib @ 1..=MOST_OF_A_CARD) => Size::Mib(mib),
                 _ => return Err(draft.refuse(MEMORY, "is not a number of MiB of a GPU")),
             },
             (None, None) => {

@@ -37,12 +37,22 @@ impl System for Koordinator {
         [GPU, SHARED, CORE, MEMORY, RATIO].map(str::to_owned).into()
     }
 
+    fn inputs(&self) -> &'static [&'static str] {
+        &[PARTITION]
+    }
+
+    fn shared_inputs(&self) -> &'static [&'static str] {
+        &[JOINT, HINT]
+    }
+
     fn outputs(&self) -> &'static [&'static str] {
         &["scheduling.koordinator.sh/device-allocated"]
     }
 
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
-        if !draft.requests_gpus() {
+        // Its annotations hold for `nvidia.com/gpu` too.
+        if !draft.requests_gpus() && !draft.names_ours() {
+            draft.take(PARTITION);
             return Ok(());
         }
         // By kind of device; what is said of other kinds is Koordinator's.

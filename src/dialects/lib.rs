@@ -26,6 +26,7 @@ mod time_slicing;
 mod values;
 mod vgpu_manager;
 mod volcano;
+mod wishes;
 
 use std::collections::BTreeMap;
 
@@ -115,6 +116,16 @@ trait System {
         &[]
     }
 
+    /// Annotations that its users write of GPUs and of other devices alike: they stay.
+    fn shared_inputs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Annotations of another system that it reads too, beside resources of its own.
+    fn borrowed(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Starts of annotations that it writes itself, and that a copied pod may carry.
     fn outputs(&self) -> &'static [&'static str] {
         &[]
@@ -172,7 +183,10 @@ pub fn translate(pod: &Pod, dialects: &[Dialect], context: Context<'_>) -> Resul
 
 /// The one of these dialects that a pod is written in.
 pub fn spoken<'d>(pod: &Pod, dialects: &'d [Dialect], names: &ResourceNames) -> Result<Option<&'d Dialect>, Refusal> {
-    let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, dialect.first_word(pod, names)?)));
+    let of_resources = dialects.iter().filter(|dialect| dialect.first_resource(pod, names).is_some());
+    // Beside these resources such an annotation says nothing of the system that it was borrowed from.
+    let borrowed: Vec<&str> = of_resources.flat_map(|dialect| dialect.system().borrowed()).copied().collect();
+    let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, dialect.first_word(pod, names, &borrowed)?)));
     match (spoken.next(), spoken.next()) {
         (Some((first, word)), Some((second, other))) => Err(Refusal::Mixed {
             first: word,
@@ -181,8 +195,13 @@ pub fn spoken<'d>(pod: &Pod, dialects: &'d [Dialect], names: &ResourceNames) -> 
             second_system: second.name().to_owned(),
         }),
         (Some((dialect, _)), None) => Ok(Some(dialect)),
-        // What has been translated from another system is in our words, with our meaning.
         (None, _) => {
+            let is_there = |key: &&str| pod.annotations.contains_key(*key);
+            let shares = |dialect: &&Dialect| dialect.system().shared_inputs().iter().any(is_there);
+            if let Some(dialect) = dialects.iter().find(shares) {
+                return Ok(Some(dialect));
+            }
+            // What has been translated from another system is in our words, with our meaning.
             let of_another = |dialect: &&Dialect| translated_from(pod).is_some_and(|name| name != dialect.name());
             let mut readers = dialects.iter().filter(|dialect| dialect.system().reads_our_names(names));
             Ok(readers.next().filter(|reader| !of_another(reader)))
@@ -202,6 +221,11 @@ impl Part {
     /// So many whole GPUs.
     fn whole(cards: u64) -> Self {
         Self { cards, memory: None, cores: 0 }
+    }
+
+    /// Whether no other container uses its GPUs.
+    fn is_alone(self) -> bool {
+        self.cores == 100 || (self.memory.is_none() && self.cores == 0)
     }
 
     /// Limits of a container, per GPU, under these names.

@@ -31,8 +31,8 @@ pub struct Container {
     pub limits: Amounts,
     /// `resources.requests`.
     pub requests: Amounts,
-    /// Environment variables with a text of their own.
-    pub variables: BTreeMap<String, String>,
+    /// Environment variables; without a text if that comes from elsewhere (`valueFrom`).
+    pub variables: BTreeMap<String, Option<String>>,
 }
 
 // === impl Container ===
@@ -41,6 +41,11 @@ impl Container {
     /// Whether it has a limit or request of this resource.
     pub(crate) fn names(&self, resource: &str) -> bool {
         self.limits.contains_key(resource) || self.requests.contains_key(resource)
+    }
+
+    /// The text of an environment variable.
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name)?.as_deref()
     }
 
     /// Where it names the resource.

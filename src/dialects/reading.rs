@@ -2,7 +2,7 @@
 
 use divvy_api::Memory;
 use divvy_api::quantity::{QuantityError, parse_bytes, parse_count, parse_memory};
-use divvy_api::request::{MOST_CARDS, MOST_MEMORY};
+use divvy_api::request::MOST_CARDS;
 
 use crate::pod::Container;
 use crate::{Refusal, Size};
@@ -14,6 +14,9 @@ pub(crate) struct Reading<'p>(pub(crate) &'p Container);
 /// How a number may be written, and how memory in MiB.
 const PLAIN: &str = "without a suffix";
 const IN_MIB: &str = "as a number of MiB, or with a binary suffix such as 8Gi";
+
+/// MiB: 4 TiB, more than any GPU has. A larger amount is in another unit than its author thinks.
+pub(crate) const MOST_OF_A_CARD: u64 = 4 << 20;
 
 /// Most characters of a value that a message repeats.
 const SHOWN: usize = 64;
@@ -81,7 +84,7 @@ impl<'p> Reading<'p> {
     pub(crate) fn mib(self, resource: &str, mib: u64) -> Result<Size, Refusal> {
         match mib {
             0 => Err(self.refuse(resource, "leaves nothing of each GPU")),
-            1..=MOST_MEMORY => Ok(Size::Mib(mib)),
+            1..=MOST_OF_A_CARD => Ok(Size::Mib(mib)),
             _ => Err(self.refuse(resource, "is more memory than any GPU has")),
         }
     }

@@ -99,18 +99,23 @@ impl Dialect {
 
     /// Whether a pod has words of the other system that Divvy doesn't have.
     pub fn is_spoken(&self, pod: &Pod, names: &ResourceNames) -> bool {
-        self.first_word(pod, names).is_some()
+        self.first_word(pod, names, &[]).is_some()
     }
 
-    /// Where a pod uses a word of this dialect first.
-    pub(crate) fn first_word(&self, pod: &Pod, names: &ResourceNames) -> Option<String> {
-        let (system, resources) = (self.system(), self.system().resources(names));
-        let resource = pod.containers.iter().find_map(|container| {
+    /// Where a pod uses a word of this dialect first; these annotations aren't counted.
+    pub(crate) fn first_word(&self, pod: &Pod, names: &ResourceNames, others: &[&str]) -> Option<String> {
+        let is_word = |key: &&&str| pod.annotations.contains_key(**key) && !others.contains(*key);
+        let annotation = || Some(format!("annotation {}", self.system().inputs().iter().find(is_word)?));
+        self.first_resource(pod, names).or_else(annotation)
+    }
+
+    /// Where a pod names a resource of this dialect first.
+    pub(crate) fn first_resource(&self, pod: &Pod, names: &ResourceNames) -> Option<String> {
+        let resources = self.system().resources(names);
+        pod.containers.iter().find_map(|container| {
             let name = resources.iter().find(|name| container.names(name))?;
             Some(container.field_of(name))
-        });
-        let annotation = system.inputs().iter().find(|key| pod.annotations.contains_key(**key));
-        resource.or_else(|| annotation.map(|key| format!("annotation {key}")))
+        })
     }
 
     /// Resources of the other system that its users write.

@@ -34,7 +34,7 @@ fn annotated(mut pod: Pod, annotations: &[(&str, &str)]) -> Pod {
 }
 
 fn with_variable(mut pod: Pod, name: &str, text: &str) -> Pod {
-    pod.containers[0].variables.insert(name.to_owned(), text.to_owned());
+    pod.containers[0].variables.insert(name.to_owned(), Some(text.to_owned()));
     pod
 }
 
@@ -389,7 +389,8 @@ fn hami_annotations() {
     assert_eq!(hami(&[("hami.io/gpu-scheduler-policy", "topology-aware")]), "-; card-policy: topology");
     assert_eq!(hami(&[("hami.io/gpu-scheduler-policy", "numa")]), "-; numa: prefer");
     assert!(hami(&[("hami.io/gpu-scheduler-policy", "binpack,numa")]).starts_with("-; card-policy: binpack; ! "));
-    assert!(hami(&[("hami.io/gpu-scheduler-policy", "mutex")]).contains("has no counterpart"));
+    assert_eq!(hami(&[("hami.io/gpu-scheduler-policy", "mutex")]), "-", "a whole GPU");
+    assert_eq!(hami(&[("hami.io/gpu-scheduler-policy", "spread,mutex")]), "-; card-policy: spread");
     assert!(hami(&[("hami.io/gpu-scheduler-policy", "best")]).contains("best: is unknown: expected binpack"));
     assert_eq!(hami(&[("nvidia.com/vgpu-mode", "hami-core")]), "-; tier: shim");
     assert!(hami(&[("nvidia.com/vgpu-mode", "time-slicing")]).contains("is unknown: expected hami-core, mig or mps"));
@@ -494,7 +495,8 @@ fn traps_of_volcano_vgpu_manager_and_hami() {
     assert!(mode("x").ends_with("x: is unknown: expected hami-core, mig or mps"));
 
     let manager = |limits: &[(&str, &str)]| one("vgpu-manager", limits);
-    assert_eq!(manager(&[("nvidia.com/vgpu-number", "1")]), "gpu 1, gpumem-percentage 100");
+    assert_eq!(manager(&[("nvidia.com/vgpu-number", "1")]), "gpu 1", "all compute too, as there");
+    assert_eq!(one("{name: vgpu-manager, memoryFactor: 10}", &[("nvidia.com/vgpu-memory", "30")]), "gpu 1, gpumem 300");
     let beside = manager(&[("nvidia.com/vgpu-number", "1"), ("nvidia.com/gpu", "1")]);
     assert!(beside.contains("both say the same thing"), "{beside}");
 
@@ -514,9 +516,16 @@ fn traps_of_volcano_vgpu_manager_and_hami() {
         assert!(said.ends_with(end), "{key}={text}: {said}");
     }
     let part = [("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "3000"), ("nvidia.com/gpucores", "30")];
+    for policies in ["mutex", "binpack,mutex"] {
+        let said = says("[hami]", &annotated(pod(&[&part]), &[("hami.io/gpu-scheduler-policy", policies)]));
+        assert!(
+            said.ends_with("mutex has no counterpart: request whole GPUs for a pod that shares with none"),
+            "{said}"
+        );
+    }
     let mut two = pod(&[&part, &part]);
     for (container, policy) in two.containers.iter_mut().zip(["default", "force"]) {
-        container.variables.insert("GPU_CORE_UTILIZATION_POLICY".to_owned(), policy.to_owned());
+        container.variables.insert("GPU_CORE_UTILIZATION_POLICY".to_owned(), Some(policy.to_owned()));
     }
     let said = says("[{name: hami, limitVariables: false, compute: cap}]", &two);
     assert!(said.ends_with("cap: is not what another container says, and a pod has one policy"), "{said}");
@@ -555,6 +564,7 @@ fn amounts_that_nothing_has_are_refused() {
         &[("volcano.sh/vgpu-number", "1"), ("volcano.sh/vgpu-memory-percentage", "101")],
         "101: a GPU has 100",
     );
+    ends("gpushare", &[("aliyun.com/gpu-mem", "16276")], "16276: is more memory than any GPU has");
     let long = annotated(pod(&[&[]]), &[("gpu-fraction", &"0.5".repeat(90_000))]);
     assert!(says("[kai]", &long).ends_with("is longer than 4096 bytes"));
 }
@@ -681,7 +691,9 @@ fn any_pod() -> impl Strategy<Value = Pod> {
         (prop::collection::vec(container, 1..3), annotations).prop_map(|(containers, annotations)| {
             let mut pod = pod(&vec![&[][..]; containers.len()]);
             for (container, (limits, policy)) in pod.containers.iter_mut().zip(containers) {
-                container.variables.extend(policy.map(|policy| ("GPU_CORE_UTILIZATION_POLICY".to_owned(), policy)));
+                container
+                    .variables
+                    .extend(policy.map(|policy| ("GPU_CORE_UTILIZATION_POLICY".to_owned(), Some(policy))));
                 container.requests.clone_from(&limits);
                 container.limits = limits;
             }
@@ -760,8 +772,9 @@ fn hami_memory_is_read_where_it_is_counted_in_devices() {
 #[test]
 fn hami_limit_variables_of_a_pod_are_removed() {
     let limited = with_variable(pod(&[&[("nvidia.com/gpumem", "3000")]]), "CUDA_DEVICE_MEMORY_LIMIT_0", "9000m");
-    let limited =
-        with_variable(with_variable(limited, "CUDA_DEVICE_SM_LIMIT", "90"), "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    let mut limited = with_variable(limited, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    // From a ConfigMap, say.
+    limited.containers[0].variables.insert("CUDA_DEVICE_SM_LIMIT".to_owned(), None);
     let translation = translated_in("[hami]", &limited, false).expect("admitted").expect("translated");
     let expected = ["CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT"].map(str::to_owned).to_vec();
     assert_eq!(translation.variables, BTreeMap::from([(0, expected)]));
@@ -898,4 +911,125 @@ fn one_model_is_named_once() {
         let said = says("[gpu-model]", &annotated(gpus(), &[("nvidia.com/gpu.model", several)]));
         assert!(said.contains("is not the name of one model"), "{said}");
     }
+}
+
+#[test]
+fn count_of_zero_switches_a_gpu_off() {
+    let hami = &[("nvidia.com/gpu", "0"), ("nvidia.com/gpumem", "1000"), ("nvidia.com/priority", "1")];
+    assert_eq!(one("hami", hami), "none; priority: low");
+    assert_eq!(one("volcano", &[("volcano.sh/vgpu-number", "0"), ("volcano.sh/vgpu-memory", "1000")]), "none");
+    let manager = [("nvidia.com/vgpu-number", "0"), ("nvidia.com/vgpu-memory", "1000")];
+    assert_eq!(one("vgpu-manager", &manager), "gpu 1, gpumem 1000", "as there");
+}
+
+#[test]
+fn instances_stay_what_they_are_beside_other_words() {
+    let (profile, amount) = ("nvidia.com/mig-3g.20gb", "1");
+    assert_eq!(
+        one("hami", &[(profile, amount), ("nvidia.com/gpu", "1")]),
+        "as it is",
+        "refused where requests are read"
+    );
+    assert_eq!(
+        one("hami", &[(profile, amount), ("nvidia.com/priority", "1")]),
+        "mig-3g.20gb 1; ! spec.containers[0].resources.limits[nvidia.com/priority]: has no effect: instances of a MIG profile are the container's alone"
+    );
+}
+
+#[test]
+fn misspelt_resource_beside_others_is_told() {
+    let misspelt = [
+        ("koordinator.sh/gpu-shared", "1"),
+        ("koordinator.sh/gpu-core", "50"),
+        ("koordinator.sh/gpu-memory-ratio", "50"),
+        ("koordinator.sh/rdma", "50"),
+    ];
+    assert_eq!(
+        one("koordinator", &misspelt),
+        "gpu 1, gpucores 50, gpumem-percentage 50; ! spec.containers[0].resources.limits[koordinator.sh/gpu-shared]: is none of the resources that Divvy translates: it stays, and the pod waits for a node that offers it"
+    );
+}
+
+#[test]
+fn volcano_chooses_gpus_by_annotation() {
+    let chosen = |dialects: &str, annotations: &[(&str, &str)]| {
+        says(
+            dialects,
+            &annotated(pod(&[&[("volcano.sh/vgpu-number", "1"), ("volcano.sh/vgpu-memory", "9")]]), annotations),
+        )
+    };
+    let uuids = [("volcano.sh/vgpu-use-gpuuuid", "GPU-0,, GPU-1,"), ("volcano.sh/vgpu-nouse-gpuuuid", "GPU-2")];
+    assert_eq!(chosen("[volcano]", &uuids), "gpu 1, gpumem 9; avoid-card-uuid: GPU-2; card-uuid: GPU-0,GPU-1");
+    // Words that it has from HAMi.
+    for dialects in ["[volcano]", "[hami, volcano]", "[volcano, hami]"] {
+        assert_eq!(chosen(dialects, &[("nvidia.com/use-gputype", "A100")]), "gpu 1, gpumem 9; card-model: *A100*");
+    }
+    let both = [("nvidia.com/use-gputype", "A100"), ("hami.io/gpu-scheduler-policy", "spread")];
+    assert!(chosen("[hami, volcano]", &both).contains("a pod is translated from one system"));
+    assert_eq!(
+        chosen("[volcano]", &[("volcano.sh/vgpu-podgroup-policy", "spread")]),
+        "gpu 1, gpumem 9; ! annotation volcano.sh/vgpu-podgroup-policy: has no effect: GPUs are chosen pod by pod"
+    );
+}
+
+#[test]
+fn vgpu_manager_annotations() {
+    let favoured = |is_favoured: bool, annotations: &[(&str, &str)]| {
+        let annotations: Vec<(String, &str)> =
+            annotations.iter().map(|(key, text)| (format!("nvidia.com/{key}"), *text)).collect();
+        let annotations: Vec<(&str, &str)> = annotations.iter().map(|(key, text)| (&**key, *text)).collect();
+        let pod = annotated(pod(&[&[("nvidia.com/vgpu-number", "1"), ("nvidia.com/vgpu-memory", "9")]]), &annotations);
+        let said = said("[vgpu-manager]", &pod, is_favoured);
+        said.strip_prefix("gpu 1, gpumem 9").unwrap_or(&said).to_owned()
+    };
+    let manager = |annotations: &[(&str, &str)]| favoured(true, annotations);
+    let policies = [("node-scheduler-policy", "spread"), ("device-scheduler-policy", "binpack")];
+    assert_eq!(manager(&policies), "; card-policy: binpack; node-policy: spread");
+    let types = [("include-gpu-type", "A10, ,l4"), ("exclude-gpu-type", "A100")];
+    assert_eq!(manager(&types), "; avoid-card-model: *A100*; card-model: *A10*,*l4*", "both apply");
+    let uuids = [("include-gpu-uuid", "GPU-0"), ("exclude-gpu-uuid", " , ")];
+    assert_eq!(manager(&uuids), "; card-uuid: GPU-0");
+    assert_eq!(manager(&[("device-topology-mode", "numa-strict")]), "; numa: strict");
+    assert_eq!(manager(&[("device-topology-mode", "link")]), "; card-policy: topology");
+    let both = [("device-topology-mode", "link"), ("device-scheduler-policy", "spread")];
+    assert!(
+        manager(&both).starts_with("; card-policy: topology; ! annotation nvidia.com/device-scheduler-policy: has no")
+    );
+    assert!(manager(&[("device-topology-mode", "link-strict")]).contains("link-strict: has no counterpart"));
+    assert!(manager(&[("cross-pod-topology", "true")]).ends_with("GPUs are chosen pod by pod"));
+    assert!(manager(&[("memory-scheduler-policy", "virtual")]).contains("divvy.dev/oversubscribe"));
+    assert_eq!(manager(&[("vgpu-compute-policy", "fixed")]), "");
+    assert_eq!(manager(&[("vgpu-compute-policy", "balance")]), "; compute: burst");
+    assert!(
+        favoured(false, &[("vgpu-compute-policy", "balance")]).contains("not kept: the namespace is not in favoured")
+    );
+    assert!(manager(&[("vgpu-compute-policy", "none")]).contains("not kept"));
+    for key in ["vgpu-compute-policy", "device-topology-mode", "node-scheduler-policy", "device-scheduler-policy"] {
+        assert!(manager(&[(key, "best")]).contains("best: is unknown: expected"), "{key}");
+        assert_eq!(manager(&[(key, "")]), "", "{key}");
+    }
+}
+
+#[test]
+fn koordinator_annotations_hold_for_gpus_in_our_words() {
+    let says =
+        |annotation: (&str, &str)| says("[koordinator]", &annotated(pod(&[&[("nvidia.com/gpu", "1")]]), &[annotation]));
+    let partition = says(("scheduling.koordinator.sh/gpu-partition-spec", "{}"));
+    assert!(partition.starts_with("-; ! annotation") && partition.contains("has no effect"), "{partition}");
+    let hint = says(("scheduling.koordinator.sh/device-allocate-hint", r#"{"gpu": {}}"#));
+    assert!(hint.contains("chooses GPUs by labels"), "{hint}");
+    assert_eq!(says(("scheduling.koordinator.sh/device-allocate-hint", r#"{"rdma": {}}"#)), "as it is");
+}
+
+#[test]
+fn limits_of_whole_gpus_can_not_be_taken_away() {
+    let disabled = |limits: &[(&str, &str)]| {
+        let pod = with_variable(pod(&[limits]), "CUDA_DISABLE_CONTROL", "true");
+        says("[{name: hami, limitVariables: false, compute: cap}]", &pod)
+    };
+    assert_eq!(disabled(&[("nvidia.com/gpu", "1")]), "as it is", "it has none");
+    assert!(
+        disabled(&[("nvidia.com/gpu", "1"), ("nvidia.com/gpumem", "9")])
+            .contains("CUDA_DISABLE_CONTROL: has no effect")
+    );
 }

@@ -1,14 +1,14 @@
 //! Volcano's vGPU plugin, and its older device plugin.
 
-use divvy_api::ResourceNames;
-use divvy_api::names::annotation::TIER;
 use std::num::NonZeroU64;
 
+use divvy_api::ResourceNames;
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
+use crate::hami::{AVOID_TYPE, USE_TYPE};
 use crate::reading::Reading;
-use crate::{Part, Refusal, Size, System};
+use crate::{Part, Refusal, Size, System, wishes};
 
 /// Volcano.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,10 @@ const CORES: &str = "volcano.sh/vgpu-cores";
 const OLD_MEMORY: &str = "volcano.sh/gpu-memory";
 const OLD_NUMBER: &str = "volcano.sh/gpu-number";
 const MODE: &str = "volcano.sh/vgpu-mode";
+const USE_UUID: &str = "volcano.sh/vgpu-use-gpuuuid";
+const AVOID_UUID: &str = "volcano.sh/vgpu-nouse-gpuuuid";
+/// How the pods of a group share GPUs.
+const GROUP: &str = "volcano.sh/vgpu-podgroup-policy";
 
 // === impl Volcano ===
 
@@ -41,7 +45,11 @@ impl System for Volcano {
     }
 
     fn inputs(&self) -> &'static [&'static str] {
-        &[MODE]
+        &[MODE, USE_UUID, AVOID_UUID, GROUP]
+    }
+
+    fn borrowed(&self) -> &'static [&'static str] {
+        &[USE_TYPE, AVOID_TYPE]
     }
 
     fn outputs(&self) -> &'static [&'static str] {
@@ -52,6 +60,7 @@ impl System for Volcano {
             "volcano.sh/bind-",
             "volcano.sh/devices-to-allocate",
             "volcano.sh/gpu-index",
+            "volcano.sh/predicate-time",
         ]
     }
 
@@ -63,12 +72,17 @@ impl System for Volcano {
                 Err(Refusal::Twice { first: container.0.field_of(new), second: container.0.field_of(old) })
             }
             (None, Some(_)) => old_part(container),
+            // None, whatever else is written beside it.
+            _ if container.0.names(NUMBER) && container.cards(NUMBER)?.is_none() => Ok(None),
             _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor.get(), draft),
         }
     }
 
     fn pod(&self, draft: &mut Draft<'_>) -> Result<(), Refusal> {
-        set_mode(draft, MODE)
+        wishes::set_wanted_models(draft, USE_TYPE, AVOID_TYPE)?;
+        wishes::set_cards(draft, USE_UUID, AVOID_UUID)?;
+        draft.drop(|key| key == GROUP, "GPUs are chosen pod by pod");
+        wishes::set_mode(draft, MODE)
     }
 }
 
@@ -102,16 +116,4 @@ fn old_part(container: Reading<'_>) -> Result<Option<Part>, Refusal> {
             Err(Refusal::Twice { first: container.0.field_of(OLD_MEMORY), second: container.0.field_of(OLD_NUMBER) })
         }
     }
-}
-
-/// How the pod's parts are to be enforced.
-pub(crate) fn set_mode(draft: &mut Draft<'_>, key: &'static str) -> Result<(), Refusal> {
-    let tier = match draft.take(key) {
-        None => return Ok(()),
-        Some("hami-core") => "shim",
-        Some("mig") => "mig",
-        Some("mps") => "mps",
-        Some(_) => return Err(draft.refuse(key, "is unknown: expected hami-core, mig or mps")),
-    };
-    draft.set(TIER, tier, &format!("annotation {key}"))
 }

@@ -1,4 +1,4 @@
-//! Configuration that the cluster reads pods by: the ConfigMap of daemon and webhook, or a file like it.
+//! Configuration that all parts share: the ConfigMap of daemon and webhook, or a file like it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, Refusal};
 use crate::text::first_line;
 
 /// Reads the configuration from `file`.
-pub(super) fn from_file(file: &Path) -> anyhow::Result<SchedulingConfig> {
+pub(crate) fn from_file(file: &Path) -> anyhow::Result<SchedulingConfig> {
     let refused = |problem: String| anyhow!("error: {}: {problem}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
     parse(&text).map_err(refused)
@@ -21,10 +21,8 @@ pub(super) fn from_file(file: &Path) -> anyhow::Result<SchedulingConfig> {
 /// Reads the configuration that the cluster's daemons share: the defaults, with a remark, where it can't be read, and the
 /// defaults where there is none.
 pub(crate) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &mut Vec<String>) -> SchedulingConfig {
-    let maps = Api::<ConfigMap>::namespaced(cluster.client(), namespace);
-    let read = match cluster.get(&maps, CONFIG_MAP).await {
-        Ok(map) => parse(map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str)),
-        Err(Refusal::NotFound(_)) => return SchedulingConfig::default(),
+    let read = match read(cluster, namespace).await {
+        Ok(content) => content,
         Err(refused) => Err(refused.to_string()),
     };
     read.unwrap_or_else(|why| {
@@ -32,6 +30,16 @@ pub(crate) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &m
         remarks.push(format!("warning: the configuration isn't known, defaults are assumed: {map}: {why}"));
         SchedulingConfig::default()
     })
+}
+
+/// What the ConfigMap says, or what is wrong with that; the defaults where there is none.
+pub(crate) async fn read(cluster: &Cluster, namespace: &str) -> Result<Result<SchedulingConfig, String>, Refusal> {
+    let maps = Api::<ConfigMap>::namespaced(cluster.client(), namespace);
+    match cluster.get(&maps, CONFIG_MAP).await {
+        Ok(map) => Ok(parse(map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str))),
+        Err(Refusal::NotFound(_)) => Ok(Ok(SchedulingConfig::default())),
+        Err(refused) => Err(refused),
+    }
 }
 
 fn parse(text: &str) -> Result<SchedulingConfig, String> {

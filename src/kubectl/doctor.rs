@@ -69,7 +69,9 @@ async fn examine(cluster: &Cluster, namespace: String) -> Report {
 
 /// Every link but the API server.
 fn all(facts: &Facts) -> Vec<Check> {
-    let mut checks = vec![cluster::definition(facts), cluster::namespace(facts), cluster::daemons(facts)];
+    let mut checks = vec![cluster::definition(facts), cluster::namespace(facts)];
+    checks.extend(cluster::configuration(facts));
+    checks.push(cluster::daemons(facts));
     checks.extend(nodes::nodes(facts));
     checks.push(cluster::policies(facts));
     checks.extend(webhook::webhook(facts));

@@ -3,7 +3,6 @@
 //! The webhook isn't asked: it may be what is down, and through the API server's proxy it would be told by nobody who
 //! asks. What its index would say is worked out here, by the same code and in the same words.
 
-pub(crate) mod config;
 pub(crate) mod fetch;
 mod file;
 mod hints;
@@ -14,6 +13,7 @@ use std::path::PathBuf;
 use divvy_index::pod::PodView;
 
 use crate::cluster::ClusterArgs;
+use crate::config;
 use crate::output::{CommandOutput, Format, format};
 
 /// Explains where a pod fits and where it doesn't, node by node, and what to do about it

@@ -16,6 +16,7 @@
 
 pub mod cli;
 pub mod cluster;
+mod config;
 pub mod doctor;
 pub mod explain;
 mod gpushare;

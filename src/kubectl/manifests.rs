@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use serde_json::Value;
+use serde_saphyr::Spanned;
 
 use crate::text::first_line;
 
@@ -13,16 +14,118 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) }
 }
 
-/// Objects of a text of one or more documents.
+/// Objects of a text of one or more documents, those of a List one by one.
 pub(crate) fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
-    serde_saphyr::from_multiple(text).map_err(|error| anyhow!(first_line(&error)))
+    Ok(objects(text)?.into_iter().map(|(_, object)| object).collect())
 }
 
-/// The object itself, if it is a pod, or its template: in its spec, or, a CronJob's, in that of its job.
+/// The same, each with the line on which its document begins.
+pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<(u64, Value)>> {
+    // The parser refuses many comments in a row, unless it may forget them.
+    let options = serde_saphyr::options! { emit_comments: false };
+    let documents: Vec<Spanned<Value>> =
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| anyhow!(first_line(&error)))?;
+    let objects = documents.into_iter().flat_map(|Spanned { value, referenced, .. }| {
+        items(value).into_iter().map(move |object| (referenced.line(), object))
+    });
+    Ok(objects.collect())
+}
+
+/// The object, or those of a List.
+fn items(mut object: Value) -> Vec<Value> {
+    let is_list = object["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+    match object.get_mut("items") {
+        Some(Value::Array(items)) if is_list => std::mem::take(items),
+        _ => vec![object],
+    }
+}
+
+/// The object itself, if it is a pod, or its only pod template.
 pub(crate) fn template(object: &Value) -> Option<&Value> {
-    match object["kind"].as_str()? {
-        "Pod" => Some(object),
-        "CronJob" => object.pointer("/spec/jobTemplate/spec/template"),
-        _ => object.pointer("/spec/template").filter(|template| template["spec"]["containers"].is_array()),
+    match &*templates(object) {
+        [(_, template)] => Some(template),
+        _ => None,
+    }
+}
+
+/// Pod templates of an object of whatever kind, with their paths: `spec.tasks[1].template`. A pod is its own, without a path.
+pub(crate) fn templates(object: &Value) -> Vec<(String, &Value)> {
+    let mut found = Vec::new();
+    if object["kind"] == "Pod" {
+        found.push((String::new(), object));
+    } else {
+        find(object, "", &mut found);
+    }
+    found
+}
+
+/// Goes as deep as documents do, which is 64 levels: the parser refuses more.
+fn find<'o>(value: &'o Value, path: &str, found: &mut Vec<(String, &'o Value)>) {
+    let containers = value["spec"]["containers"].as_array();
+    if containers.is_some_and(|containers| containers.iter().all(Value::is_object)) {
+        found.push((path.to_owned(), value));
+    }
+    match value {
+        Value::Object(fields) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            fields.iter().for_each(|(key, field)| find(field, &format!("{path}{dot}{key}"), found));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(at, item)| find(item, &format!("{path}[{at}]"), found));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Paths of all pod templates, and the names of their first containers.
+    fn found(text: &str) -> Vec<String> {
+        let objects = documents(text).expect("valid YAML");
+        let templates = objects.iter().flat_map(templates);
+        templates.map(|(path, template)| format!("{path} {}", template["spec"]["containers"][0]["name"])).collect()
+    }
+
+    #[test]
+    fn pod_templates_of_every_kind_are_found() {
+        let of = |name: &str| format!("{{spec: {{containers: [{{name: {name}}}]}}}}");
+        let job = format!("{{kind: Job, spec: {{tasks: [{{template: {}}}, {{template: {}}}]}}}}", of("a"), of("b"));
+        assert_eq!(found(&job), [r#"spec.tasks[0].template "a""#, r#"spec.tasks[1].template "b""#]);
+        let ray = format!("{{kind: RayCluster, spec: {{headGroupSpec: {{template: {}}}}}}}", of("head"));
+        assert_eq!(found(&ray), [r#"spec.headGroupSpec.template "head""#]);
+        assert_eq!(found(&format!("{{kind: List, items: [{ray}, {job}]}}")).len(), 3);
+        let nested = format!("{{kind: A, spec: {{containers: [{{name: a}}], worker: {}}}}}", of("b"));
+        assert_eq!(found(&nested), [r#" "a""#, r#"spec.worker "b""#]);
+        assert_eq!(found("{kind: Pod, spec: 3}"), [" null"]);
+        for other in ["{kind: A, spec: {containers: [main]}}", "{kind: A, spec: {containers: {a: 1}}}", "[1]", "a"] {
+            assert_eq!(found(other), [""; 0], "{other}");
+        }
+    }
+
+    #[test]
+    fn which_of_several_templates_is_not_guessed() {
+        let template_of = |text: &str| template(&documents(text).expect("valid YAML")[0]).cloned();
+        let one = "{spec: {containers: [{name: a}]}}";
+        assert!(template_of(&format!("{{kind: PyTorchJob, spec: {{Master: {one}}}}}")).is_some());
+        assert!(template_of(&format!("{{kind: PyTorchJob, spec: {{Master: {one}, Worker: {one}}}}}")).is_none());
+    }
+
+    #[test]
+    fn objects_are_told_with_the_lines_of_their_documents() {
+        let text = "# a\n---\nkind: A\n---\n---\nkind: List\nitems: [{kind: B}, {kind: C}]\n";
+        let lines: Vec<(u64, Value)> = objects(text).expect("valid YAML");
+        let lines: Vec<(u64, &str)> =
+            lines.iter().map(|(line, of)| (*line, of["kind"].as_str().expect("one"))).collect();
+        assert_eq!(lines, [(3, "A"), (6, "B"), (6, "C")]);
+    }
+
+    #[test]
+    fn many_comments_in_a_row_are_no_matter() {
+        let comments = "# a\n".repeat(1000);
+        let text = format!("{comments}kind: A\nspec:\n{comments}  a:\n{comments}  - 1\n  b: |\n    # c\n    d\n");
+        let read = documents(&text).expect("valid YAML");
+        assert_eq!(read, [serde_json::json!({ "kind": "A", "spec": { "a": [1], "b": "# c\nd\n" } })]);
     }
 }

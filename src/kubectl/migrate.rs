@@ -19,6 +19,7 @@ use divvy_dialects::Dialect;
 
 use self::report::Report;
 use crate::cluster::ClusterArgs;
+use crate::config;
 use crate::output::{CommandOutput, Format, Misused, format};
 use crate::text::first_line;
 
@@ -26,6 +27,8 @@ use crate::text::first_line;
 ///
 /// Node by node which systems have pods there, workload by workload what its pods would request and what they would lose,
 /// which quotas stop matching, and the order of steps. Reads nodes, pods, ResourceQuotas and LimitRanges of all namespaces.
+/// Resource names and defaults are those of the ConfigMap divvy-config; where there is none, and with --check, --config names
+/// a file like it, or the defaults hold.
 ///
 /// Exit code: 1 if a workload would be refused, or something couldn't be read.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,6 +40,12 @@ pub struct Args {
     /// [default: all but time-slicing, whose replicas nobody knows]
     #[arg(long, value_name = "YAML", value_parser = dialects, hide_default_value = true)]
     dialects: Option<Dialects>,
+    /// Namespace that Divvy is installed in, or will be
+    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    divvy_namespace: String,
+    /// File with the content of the ConfigMap divvy-config, instead of the cluster's
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
@@ -59,15 +68,20 @@ fn all() -> Dialects {
 
 /// Reads, translates and formats.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { check, dialects, output, cluster } = args;
+    let Args { check, dialects, divvy_namespace, config, output, cluster } = args;
     let Dialects(dialects) = dialects.unwrap_or_else(all);
-    let (objects, remarks) = match check {
-        Some(file) => {
-            (read::file(&file).map_err(|error| Misused::new(format!("{}: {error:#}", file.display())))?, Vec::new())
+    let mut config = config.map(|file| config::from_file(&file)).transpose()?;
+    let mut remarks = Vec::new();
+    let objects = if let Some(file) = check {
+        read::file(&file, &mut remarks).map_err(|error| Misused::new(format!("{}: {error:#}", file.display())))?
+    } else {
+        let cluster = cluster.connect().await?;
+        if config.is_none() {
+            config = Some(config::from_cluster(&cluster, &divvy_namespace, &mut remarks).await);
         }
-        None => fetch::objects(&cluster.connect().await?).await?,
+        fetch::objects(&cluster, &mut remarks).await?
     };
-    let report = Report::of(&objects, &dialects);
+    let report = Report::of(&objects, &dialects, &config.unwrap_or_default());
     let answer = format(&report, output, |_| show::text(&report))?;
     let incomplete = !remarks.is_empty() || report.workloads.iter().any(|workload| workload.refused.is_some());
     Ok(CommandOutput { answer, remarks, incomplete })

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::cluster::{ClusterArgs, Refusal};
-use crate::explain::config;
+use crate::config;
 use crate::explain::fetch::{take_machines, take_nodes, take_quotas};
 use crate::output::{CommandOutput, Format, format};
 use crate::text::table;

@@ -1,5 +1,6 @@
 //! Checks of the objects that nodes depend on: the API server, the definition of `GpuNode`, the daemons, policies.
 
+use divvy_api::config::{CONFIG_MAP, KEY};
 use divvy_api::gpunode::GpuNode;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding as Binding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion;
@@ -135,6 +136,19 @@ pub(super) fn policies(facts: &Facts) -> Check {
         listed(&missing, POLICIES.len())
     );
     Check::warning(link, found, "apply policy.yaml of deploy/manifests")
+}
+
+/// The configuration that all parts share; nothing to say if it can be read.
+pub(super) fn configuration(facts: &Facts) -> Option<Check> {
+    let link = format!("ConfigMap {CONFIG_MAP}");
+    match &facts.config {
+        Err(refused) => Some(Check::unseen(link, refused)),
+        Ok(Ok(_)) => None,
+        Ok(Err(problem)) => {
+            let found = format!("{KEY}: {problem}: with it no daemon and no webhook starts");
+            Some(Check::failed(link, found, format!("kubectl -n {} edit configmap {CONFIG_MAP}", facts.namespace)))
+        }
+    }
 }
 
 /// What can't be seen from here.

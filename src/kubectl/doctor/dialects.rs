@@ -32,7 +32,7 @@ pub(super) fn dialects(facts: &Facts) -> Vec<Check> {
         Err(refused) => return vec![Check::unseen("dialects", refused)],
         Ok(config) => config.as_ref(),
     };
-    let names = ResourceNames::default();
+    let names = facts.names();
     let dialects = match configured(config).and_then(|dialects| check(&dialects, &names).map(|()| dialects)) {
         Ok(dialects) if dialects.is_empty() => return Vec::new(),
         Ok(dialects) => dialects,

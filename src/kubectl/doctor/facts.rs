@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::Add as _;
 
+use divvy_api::ResourceNames;
 use divvy_api::gpunode::GpuNode;
+use divvy_index::demand::SchedulingConfig;
 use divvy_index::pod::PodView;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
@@ -21,6 +23,7 @@ use serde_json::Value;
 
 use super::systems::{SYSTEMS, System};
 use crate::cluster::{Cluster, Refusal};
+use crate::config;
 use crate::inspect::NodeView;
 use crate::limits::Limit;
 
@@ -34,6 +37,8 @@ pub(super) struct Facts {
     pub(super) namespace: String,
     pub(super) definition: Fact<Option<CustomResourceDefinition>>,
     pub(super) home: Fact<Option<Namespace>>,
+    /// What the ConfigMap that all parts share says, or what is wrong with it.
+    pub(super) config: Fact<Result<SchedulingConfig, String>>,
     pub(super) daemons: Fact<Option<DaemonSet>>,
     pub(super) nodes: Fact<Vec<NodeView>>,
     pub(super) gpu_nodes: Fact<Vec<DynamicObject>>,
@@ -177,6 +182,7 @@ impl Facts {
             now: Timestamp::now(),
             definition: optional(cluster.get(&Api::all(client()), GpuNode::crd_name()).await),
             home: optional(cluster.get(&Api::all(client()), &namespace).await),
+            config: config::read(cluster, &namespace).await,
             daemons: optional(cluster.get(&Api::namespaced(client(), &namespace), DAEMON).await),
             nodes: cluster.list(&Api::all(client()), None).await,
             gpu_nodes: cluster.list(&cluster.gpu_nodes(), None).await,
@@ -191,6 +197,16 @@ impl Facts {
             webhook,
             namespace,
         }
+    }
+
+    /// Resources that requests are written in; the defaults, where the configuration isn't known.
+    pub(super) fn names(&self) -> ResourceNames {
+        self.config
+            .as_ref()
+            .ok()
+            .and_then(|config| config.as_ref().ok())
+            .map(|config| config.names.clone())
+            .unwrap_or_default()
     }
 }
 

@@ -32,8 +32,9 @@ pub(super) fn without_daemon(facts: &Facts) -> BTreeSet<String> {
         return BTreeSet::new();
     }
     let reported: BTreeSet<String> = gpu_nodes(facts).iter().map(DynamicObject::name_any).collect();
+    let resources = facts.names();
     let has_traces = |node: &&NodeView| {
-        reported.contains(&node.name_any()) || is_tainted(node, facts) || !Traces::of_divvy(node).is_empty()
+        reported.contains(&node.name_any()) || is_tainted(node, facts) || !Traces::of_divvy(node, &resources).is_empty()
     };
     let mut names: BTreeSet<String> = nodes.iter().filter(has_traces).map(NodeView::name_any).collect();
     if daemons.is_empty() {
@@ -53,9 +54,9 @@ pub(super) fn of_divvy(facts: &Facts) -> Option<Check> {
     let names = Vec::from_iter(without_daemon(facts));
     let is_left = |name: String| names.binary_search(&name).is_ok();
     let nodes: Vec<&NodeView> = facts.nodes.iter().flatten().filter(|node| is_left(node.name_any())).collect();
-    let mut traces = Traces::default();
+    let (mut traces, resources) = (Traces::default(), facts.names());
     for node in &nodes {
-        traces.extend(Traces::of_divvy(node));
+        traces.extend(Traces::of_divvy(node, &resources));
     }
     let is_tainted = nodes.iter().any(|node| is_tainted(node, facts));
     let reports = gpu_nodes(facts).iter().filter(|object| is_left(object.name_any())).count();
@@ -120,6 +121,7 @@ struct Presence<'a> {
     /// Nodes with a divvy-node.
     divvy: BTreeSet<&'a String>,
     nodes: &'a [NodeView],
+    names: ResourceNames,
 }
 
 impl<'a> Presence<'a> {
@@ -133,6 +135,7 @@ impl<'a> Presence<'a> {
             objects: facts.objects.iter().flatten().filter(|object| object.system == system.name).collect(),
             divvy: agents.iter().filter(|agent| agent.name == DAEMON).flat_map(|agent| &agent.nodes).collect(),
             nodes: facts.nodes.as_deref().unwrap_or_default(),
+            names: facts.names(),
         }
     }
 
@@ -178,7 +181,7 @@ impl<'a> Presence<'a> {
             }
             let mut of_node = Traces::of(self.system, node);
             if has_divvy || node.annotations().contains_key(GENERATION) {
-                of_node.resources.retain(|key| !ResourceNames::default().is_ours(key));
+                of_node.resources.retain(|key| !self.names.is_ours(key));
             }
             if !of_node.is_empty() {
                 names.push(name);
@@ -223,13 +226,12 @@ struct Traces<'a> {
 impl<'a> Traces<'a> {
     /// What divvy-node writes. Amounts without its annotations are another system's if there are signs of one that has
     /// amounts of these names.
-    fn of_divvy(node: &'a NodeView) -> Self {
+    fn of_divvy(node: &'a NodeView, names: &ResourceNames) -> Self {
         let mut traces = Self::default();
         traces.add(&[Mark::Annotation(GENERATION), Mark::Annotation(LABELS)], node);
         let has_amounts = |system: &&System| system.shared.iter().any(|mark| matches!(mark, Mark::Resource(_)));
         let is_anothers = SYSTEMS.iter().filter(has_amounts).any(|system| !Self::of(system, node).is_empty());
         if !traces.is_empty() || !is_anothers {
-            let names = ResourceNames::default();
             let amounts = [&names.memory, &names.memory_percentage, &names.cores];
             traces.resources.extend(node.resources().filter(|key| amounts.iter().any(|name| name.as_str() == *key)));
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use divvy_api::quantity::parse_memory_total;
-use divvy_api::{Memory, ResourceNames};
+use divvy_api::{Memory, ResourceName};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
@@ -46,7 +46,7 @@ pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
     for object in gpu_nodes {
         let host = hosts.get(&object.name_any()).copied();
         let report = report(object, host, known.is_some(), facts);
-        troubled.extend(judge(&report, host));
+        troubled.extend(judge(&report, host, &facts.names().memory));
         reports.push(report);
     }
     if all == 0 && left.is_empty() {
@@ -78,7 +78,7 @@ fn link(name: &str) -> String {
 fn without_report(node: &NodeView, gpu_nodes: &[&DynamicObject], facts: &Facts) -> Option<Check> {
     let name = node.name_any();
     let label = LABELS.into_iter().find(|label| node.labels().get(*label).is_some_and(|value| value == "true"));
-    let names = ResourceNames::default();
+    let names = facts.names();
     let resource =
         || node.resources().find(|resource| names.counts_cards(resource) && node.capacity(resource) != Some("0"));
     let sign = label.or_else(resource)?;
@@ -105,7 +105,7 @@ fn report(object: &DynamicObject, host: Option<&NodeView>, all_known: bool, fact
 }
 
 /// What is wrong with a node; nothing, if it is well.
-fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
+fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) -> Option<Check> {
     let NodeReport { name, takes_pods, problems, conditions, totals, cards, .. } = report;
     let inspect = format!("kubectl divvy inspect {name}");
     if !problems.is_empty() {
@@ -130,13 +130,12 @@ fn judge(report: &NodeReport, host: Option<&NodeView>) -> Option<Check> {
         return Some(Check::warning(link(name), found, inspect));
     }
     let remedy = "look again in a second; if it stays, the log of its divvy-node says why it can't patch nodes/status";
-    disagreement(report, host?).map(|found| Check::warning(link(name), found, remedy))
+    disagreement(report, host?, memory).map(|found| Check::warning(link(name), found, remedy))
 }
 
 /// Where the Node's amount of memory doesn't follow from the report: it is what is free, and what is held in MiB; with host
 /// memory in place of the GPUs', as far as that is free or held.
-fn disagreement(report: &NodeReport, node: &NodeView) -> Option<String> {
-    let resource = ResourceNames::default().memory;
+fn disagreement(report: &NodeReport, node: &NodeView, resource: &ResourceName) -> Option<String> {
     let memory = report.totals.memory_mi;
     let text = node.capacity(resource.as_str());
     let Some(amount) = text.and_then(|text| parse_memory_total(text).ok()) else {

@@ -1,12 +1,14 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use divvy_api::ResourceNames;
 use divvy_api::gpunode::GpuNode;
+use divvy_index::demand::SchedulingConfig;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kube::CustomResourceExt as _;
 use kube::api::{ApiResource, DynamicObject};
+use kube::{CustomResourceExt as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -90,6 +92,7 @@ fn sound() -> Facts {
         namespace: "divvy-system".to_owned(),
         definition: Ok(Some(GpuNode::crd())),
         home: Ok(Some(read(named("divvy-system")))),
+        config: Ok(Ok(SchedulingConfig::default())),
         daemons: Ok(Some(read(json!({ "status": {
             "currentNumberScheduled": 2, "desiredNumberScheduled": 2, "numberMisscheduled": 0, "numberReady": 2,
         } })))),
@@ -198,6 +201,7 @@ fn every_cluster_check_can_fail() {
             daemons.status.as_mut().expect("one").number_ready = 1;
         }),
         wrong(|facts| drop(facts.bindings.as_mut().expect("some").pop())),
+        wrong(|facts| facts.config = Ok(Err("unknown field `memoryUnits`".to_owned()))),
         wrong(|facts| facts.policies = Err(Refusal::Forbidden("User \"x\" cannot list policies".to_owned()))),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
@@ -262,6 +266,26 @@ fn nodes_with_problems_are_named() {
         wrong(|facts| facts.nodes = Err(Refusal::Forbidden("User \"x\" cannot list nodes".to_owned()))),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
+}
+
+#[test]
+fn resources_are_those_of_the_installation() {
+    let renamed = |facts: &mut Facts| {
+        let memory = "example.com/gpu-memory".parse().expect("a name");
+        let names = ResourceNames { memory, ..ResourceNames::default() };
+        facts.config = Ok(Ok(SchedulingConfig { names, ..SchedulingConfig::default() }));
+    };
+    let offered = wrong(|facts| {
+        renamed(facts);
+        for node in facts.nodes.iter_mut().flatten() {
+            *node = read(json!({
+                "metadata": { "name": node.name_any() },
+                "status": { "capacity": { "nvidia.com/gpu": "32", "example.com/gpu-memory": "24576" } },
+            }));
+        }
+    });
+    assert_eq!(offered, "");
+    assert!(wrong(renamed).contains("its Node offers no example.com/gpu-memory"));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::anyhow;
 use divvy_dialects::{Container, Pod};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::limits::Limit;
-use crate::manifests::{documents, template};
+use crate::manifests::templates;
 
 /// What is known of a cluster, or of a file.
 #[derive(Debug, Default)]
@@ -29,99 +29,105 @@ pub(super) struct Found {
     pub(super) namespace: String,
     /// Name of the workload.
     pub(super) name: String,
+    /// Path of the pod's template in the workload, if that has several.
+    pub(super) template: Option<String>,
     /// Where it runs.
     pub(super) node: Option<String>,
     pub(super) scheduler: Option<String>,
     pub(super) pod: Pod,
 }
 
-/// Fields that are read of a pod or a template. Everything may be absent.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+/// Fields that are read of a pod or a template. Everything may be absent, or null, which is the same to the API server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(expecting = "an object")]
 pub(super) struct Template {
-    metadata: Metadata,
-    spec: Spec,
+    metadata: Option<Metadata>,
+    spec: Option<Spec>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 struct Metadata {
-    name: String,
-    namespace: String,
-    annotations: Option<BTreeMap<String, String>>,
-    labels: Option<BTreeMap<String, String>>,
-    owner_references: Vec<Owner>,
+    name: Option<String>,
+    namespace: Option<String>,
+    annotations: Option<Texts>,
+    labels: Option<Texts>,
+    owner_references: Option<Vec<Owner>>,
 }
 
+/// Texts by key; null is the empty one.
+type Texts = BTreeMap<String, Option<String>>;
+
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, expecting = "an object")]
 struct Owner {
     kind: String,
     name: String,
-    controller: bool,
+    controller: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 struct Spec {
     node_name: Option<String>,
     scheduler_name: Option<String>,
-    init_containers: Vec<Written>,
-    containers: Vec<Written>,
+    init_containers: Option<Vec<Written>>,
+    containers: Option<Vec<Written>>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(expecting = "an object")]
 struct Written {
-    name: String,
-    resources: Resources,
-    env: Vec<Variable>,
+    name: Option<String>,
+    resources: Option<Resources>,
+    env: Option<Vec<Variable>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(expecting = "an object")]
 struct Resources {
-    limits: BTreeMap<String, Value>,
-    requests: BTreeMap<String, Value>,
+    limits: Option<Quantities>,
+    requests: Option<Quantities>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+/// Quantities by resource, texts or numbers; null is zero.
+type Quantities = BTreeMap<String, Value>;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 struct Variable {
-    name: String,
+    name: Option<String>,
     value: Option<String>,
+    value_from: Option<IgnoredAny>,
 }
 
-/// Pods and workloads of a file of manifests; `-` is standard input.
-pub(super) fn file(path: &Path) -> anyhow::Result<Objects> {
-    manifests(&crate::manifests::read(path)?)
+/// Pods and workloads of a file of manifests; `-` is standard input. What of it can't be read is said in remarks.
+pub(super) fn file(path: &Path, remarks: &mut Vec<String>) -> anyhow::Result<Objects> {
+    manifests(&crate::manifests::read(path)?, remarks)
 }
 
 /// Pods and workloads of a text of one or more documents.
-pub(super) fn manifests(text: &str) -> anyhow::Result<Objects> {
-    let documents = documents(text)?;
+pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result<Objects> {
     let mut objects = Objects::default();
-    for object in documents.iter().flat_map(items) {
-        let (kind, text) = (object["kind"].as_str().unwrap_or_default(), |field: &str| {
-            object["metadata"][field].as_str().unwrap_or_default().to_owned()
-        });
+    for (line, object) in crate::manifests::objects(text)? {
+        let Some(kind) = object["kind"].as_str() else { continue };
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (text("namespace"), text("name"));
-        objects.limits.extend(Limit::read(kind, object));
-        let Some(template) = template(object) else { continue };
-        let template = Template::deserialize(template).map_err(|error| anyhow!("{kind} {name}: {error}"))?;
-        let Template { spec: Spec { ref scheduler_name, .. }, .. } = template;
-        let scheduler = scheduler_name.clone();
-        objects.pods.push(Found { kind: kind.to_owned(), namespace, name, node: None, scheduler, pod: template.pod() });
+        objects.limits.extend(Limit::read(kind, &object));
+        let templates = templates(&object);
+        let is_one = templates.len() == 1;
+        for (path, template) in templates {
+            match Template::deserialize(template) {
+                Ok(template) => {
+                    let path = Some(path).filter(|path| !is_one && !path.is_empty());
+                    let found = template.of(kind.to_owned(), namespace.clone(), name.clone(), path);
+                    objects.pods.push(Found { node: None, ..found });
+                }
+                Err(error) => remarks.push(format!("error: {kind} {name} at line {line} is left out: {error}")),
+            }
+        }
     }
     Ok(objects)
-}
-
-/// The object, or those of a List.
-fn items(object: &Value) -> Vec<&Value> {
-    match object["items"].as_array() {
-        Some(items) if object["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => items.iter().collect(),
-        _ => vec![object],
-    }
 }
 
 // === impl Template ===
@@ -129,54 +135,62 @@ fn items(object: &Value) -> Vec<&Value> {
 impl Template {
     /// A pod of a cluster, by the workload that it belongs to.
     pub(super) fn found(self) -> Found {
-        let Metadata { name, namespace, labels, owner_references, .. } = &self.metadata;
-        let owner = owner_references.iter().find(|owner| owner.controller);
-        let hash = labels.as_ref().and_then(|labels| labels.get("pod-template-hash"));
+        let Metadata { name, namespace, labels, owner_references, .. } = self.metadata.clone().unwrap_or_default();
+        let owner = owner_references.into_iter().flatten().find(|owner| owner.controller == Some(true));
+        let hash = labels.and_then(|mut labels| labels.remove("pod-template-hash")?);
         let (kind, name) = match owner {
             Some(Owner { kind, name, .. }) if kind == "ReplicaSet" => {
-                let deployment = hash.and_then(|hash| name.strip_suffix(hash)?.strip_suffix('-'));
-                deployment.map_or((kind.clone(), name.clone()), |name| ("Deployment".to_owned(), name.to_owned()))
+                let deployment = hash.and_then(|hash| Some(name.strip_suffix(&*hash)?.strip_suffix('-')?.to_owned()));
+                deployment.map_or((kind, name), |name| ("Deployment".to_owned(), name))
             }
-            Some(Owner { kind, name, .. }) => (kind.clone(), name.clone()),
-            None => ("Pod".to_owned(), name.clone()),
+            Some(Owner { kind, name, .. }) => (kind, name),
+            None => ("Pod".to_owned(), name.unwrap_or_default()),
         };
-        let (namespace, node) = (namespace.clone(), self.spec.node_name.clone());
-        Found { kind, namespace, name, node, scheduler: self.spec.scheduler_name.clone(), pod: self.pod() }
+        self.of(kind, namespace.unwrap_or_default(), name, None)
     }
 
-    fn pod(self) -> Pod {
-        let lists = [
-            ("spec.initContainers", false, self.spec.init_containers),
-            ("spec.containers", true, self.spec.containers),
-        ];
+    /// A pod of this workload, from the template at this path if it has several.
+    fn of(self, kind: String, namespace: String, name: String, template: Option<String>) -> Found {
+        let (metadata, spec) = (self.metadata.unwrap_or_default(), self.spec.unwrap_or_default());
+        let lists = [("spec.initContainers", false, spec.init_containers), ("spec.containers", true, spec.containers)];
         let containers = lists.into_iter().flat_map(|(list, is_app, containers)| {
-            containers
-                .into_iter()
-                .enumerate()
-                .map(move |(at, container)| container.read(format!("{list}[{at}]"), is_app))
+            let containers = containers.into_iter().flatten().enumerate();
+            containers.map(move |(at, container)| container.read(format!("{list}[{at}]"), is_app))
         });
-        Pod {
+        let texts = |texts: Option<Texts>| {
+            texts.into_iter().flatten().map(|(key, text)| (key, text.unwrap_or_default())).collect()
+        };
+        let pod = Pod {
             containers: containers.collect(),
-            annotations: self.metadata.annotations.unwrap_or_default(),
-            labels: self.metadata.labels.unwrap_or_default(),
-        }
+            annotations: texts(metadata.annotations),
+            labels: texts(metadata.labels),
+        };
+        Found { kind, namespace, name, template, node: spec.node_name, scheduler: spec.scheduler_name, pod }
     }
 }
 
 impl Written {
     fn read(self, field: String, is_app: bool) -> Container {
-        let amounts = |amounts: BTreeMap<String, Value>| {
-            let text = |amount: Value| amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
-            amounts.into_iter().map(|(name, amount)| (name, text(amount))).collect()
+        let text = |amount: Value| match amount {
+            Value::Null => "0".to_owned(),
+            Value::String(text) => text,
+            amount => amount.to_string(),
         };
-        let variables = self.env.into_iter().filter_map(|variable| Some((variable.name, variable.value?)));
+        let amounts = |amounts: Option<Quantities>| {
+            amounts.into_iter().flatten().map(|(name, amount)| (name, text(amount))).collect()
+        };
+        let variables = self.env.into_iter().flatten().filter_map(|Variable { name, value, value_from }| {
+            let text = value_from.is_none().then(|| value.unwrap_or_default());
+            Some((name?, text))
+        });
+        let Resources { limits, requests } = self.resources.unwrap_or_default();
         Container {
             field,
-            name: self.name,
+            name: self.name.unwrap_or_default(),
             is_app,
             is_totalled: false,
-            limits: amounts(self.resources.limits),
-            requests: amounts(self.resources.requests),
+            limits: amounts(limits),
+            requests: amounts(requests),
             variables: variables.collect(),
         }
     }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::{Document as _, RequestAnnotation};
-use divvy_api::limits::normalise;
-use divvy_api::request::Defaults;
-use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, ResourceNames};
-use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, SCHEDULERS, Translation, translate};
+use divvy_api::limits::{normalise, profile};
+use divvy_api::quantity::parse_count;
+use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, MigProfile, ResourceNames};
+use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, SCHEDULERS, Translation, spoken, translate};
+use divvy_index::demand::SchedulingConfig;
 use serde::Serialize;
 
 use super::read::{Found, Objects};
@@ -40,6 +41,9 @@ pub(super) struct Workload {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
+    /// Path of the pods' template in its manifest, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) template: Option<String>,
     /// Pods that haven't ended; 0 for one that was read from a file.
     pub(super) pods: usize,
     /// In whose words it is written.
@@ -66,7 +70,7 @@ pub(super) struct Lost {
     pub(super) resources: Vec<String>,
 }
 
-/// System of pods that request whole GPUs by NVIDIA's name, which is Divvy's and HAMi's too.
+/// System of pods that request whole GPUs or MIG instances by NVIDIA's names, which are Divvy's and HAMi's too.
 const PLAIN: &str = "nvidia.com/gpu";
 /// HAMi, whose pods may be in Divvy's words throughout.
 const HAMI: &str = "hami";
@@ -75,18 +79,19 @@ const HAMI_SCHEDULERS: [&str; 2] = ["hami-scheduler", "4pd-scheduler"];
 // === impl Report ===
 
 impl Report {
-    pub(super) fn of(objects: &Objects, dialects: &[Dialect]) -> Self {
-        let names = ResourceNames::default();
-        let foreign: BTreeSet<String> = dialects.iter().flat_map(|dialect| dialect.resources(&names)).collect();
-        let mut workloads: BTreeMap<(String, String, String), Workload> = BTreeMap::new();
+    pub(super) fn of(objects: &Objects, dialects: &[Dialect], config: &SchedulingConfig) -> Self {
+        let names = &config.names;
+        let foreign: BTreeSet<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
+        let mut workloads = BTreeMap::new();
         let mut pods_of: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
         for found in &objects.pods {
-            let Some(workload) = Workload::of(found, dialects, &names, &foreign) else { continue };
+            let Some(workload) = Workload::of(found, dialects, config, &foreign) else { continue };
             if let Some(node) = &found.node {
                 *pods_of.entry(node.clone()).or_default().entry(workload.system.clone()).or_default() += 1;
             }
-            let key = (workload.namespace.clone(), workload.kind.clone(), workload.name.clone());
-            workloads.entry(key).or_insert(workload).pods += usize::from(found.node.is_some());
+            let Found { kind, namespace, name, template, .. } = found;
+            workloads.entry((namespace, kind, name, template)).or_insert(workload).pods +=
+                usize::from(found.node.is_some());
         }
         let resources = |node: &String| -> Vec<String> {
             objects.nodes.get(node).into_iter().flatten().filter(|name| foreign.contains(*name)).cloned().collect()
@@ -104,13 +109,13 @@ impl Report {
             (!resources.is_empty()).then_some(Lost { kind, namespace, name, resources })
         });
         let (workloads, limits): (Vec<Workload>, Vec<Lost>) = (workloads.into_values().collect(), lost.collect());
-        let steps = steps(&nodes, &workloads, &limits);
+        let steps = steps(&nodes, &workloads, &limits, names);
         Self { version: "v1", nodes, workloads, limits, steps }
     }
 }
 
 /// What an administrator does, in this order.
-fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost]) -> Vec<String> {
+fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost], names: &ResourceNames) -> Vec<String> {
     let systems: BTreeSet<&str> =
         workloads.iter().map(|workload| &*workload.system).filter(|of| *of != PLAIN).collect();
     if systems.is_empty() && nodes.is_empty() && workloads.is_empty() {
@@ -125,7 +130,8 @@ fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost]) -> Vec<String>
     steps.push(format!("install Divvy with dialects: [{list}], on no node yet: daemonset.nodeSelector of the chart"));
     for limit in limits {
         let Lost { kind, namespace, name, .. } = limit;
-        steps.push(format!("write {kind} {namespace}/{name} anew, in requests.nvidia.com/gpu, gpumem and gpucores"));
+        let ResourceNames { count, memory, cores, .. } = names;
+        steps.push(format!("write {kind} {namespace}/{name} anew, in requests of {count}, {memory} and {cores}"));
     }
     let schedulers: BTreeSet<&str> = workloads.iter().filter_map(|workload| workload.scheduler.as_deref()).collect();
     if !schedulers.is_empty() {
@@ -149,37 +155,50 @@ fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost]) -> Vec<String>
 
 /// Whether a pod in Divvy's words is HAMi's: NVIDIA's plugin has no parts of GPUs, and what Divvy has admitted carries its request.
 fn is_hamis(found: &Found, names: &ResourceNames) -> bool {
-    let is_part = |name: &String| names.is_ours(name) && *name != names.count.as_str();
-    let has_parts = found.pod.containers.iter().any(|container| container.limits.keys().any(is_part));
+    let is_part = |name: &String| names.is_ours(name) && !names.counts_cards(name);
+    let has_parts = found.pod.containers.iter().flat_map(resources).any(is_part);
     let has_scheduler = found.scheduler.as_deref().is_some_and(|name| HAMI_SCHEDULERS.contains(&name));
     has_scheduler || (has_parts && !found.pod.annotations.contains_key(RequestAnnotation::KEY))
+}
+
+/// Resources that a container names.
+fn resources(container: &Container) -> impl Iterator<Item = &String> {
+    container.limits.keys().chain(container.requests.keys())
 }
 
 // === impl Workload ===
 
 impl Workload {
-    /// `None` if it has nothing to do with GPUs.
-    fn of(found: &Found, dialects: &[Dialect], names: &ResourceNames, foreign: &BTreeSet<String>) -> Option<Self> {
-        let Found { kind, namespace, name, scheduler, pod, .. } = found;
+    /// `None` if the webhook never sees its pods, by its match conditions: whatever else they say, they request no GPU.
+    fn of(found: &Found, dialects: &[Dialect], config: &SchedulingConfig, foreign: &BTreeSet<String>) -> Option<Self> {
+        let names = &config.names;
+        let Found { kind, namespace, name, template, scheduler, pod, .. } = found;
+        let is_told = |resource: &str| names.is_ours(resource) || foreign.contains(resource);
+        let mut keys = dialects.iter().flat_map(Dialect::requesting_annotations);
+        let is_seen = pod.containers.iter().flat_map(resources).any(|resource| is_told(resource))
+            || keys.any(|key| pod.annotations.contains_key(*key));
+        if !is_seen {
+            return None;
+        }
         let context = Context { names, is_favoured: false };
         let translated = translate(pod, dialects, context);
-        let spoken = dialects.iter().find(|dialect| dialect.is_spoken(pod, names));
-        let requests_plain =
-            pod.containers.iter().any(|container| container.limits.keys().any(|name| names.is_ours(name)));
+        let spoken = spoken(pod, dialects, names)
+            .unwrap_or_else(|_mixed| dialects.iter().find(|dialect| dialect.is_spoken(pod, names)));
         let system = match spoken {
-            Some(dialect) => dialect.name().to_owned(),
-            None if requests_plain && is_hamis(found, names) => HAMI.to_owned(),
-            None if requests_plain => PLAIN.to_owned(),
-            None => return None,
+            // HAMi also reads what is in Divvy's words.
+            Some(dialect) if dialect.name() != HAMI || dialect.is_spoken(pod, names) => dialect.name(),
+            _ if is_hamis(found, names) => HAMI,
+            _ => PLAIN,
         };
         let scheduler = scheduler.clone().filter(|scheduler| SCHEDULERS.contains(&&**scheduler));
         let workload = Self {
             kind: kind.clone(),
             namespace: namespace.clone(),
             name: name.clone(),
+            template: template.clone(),
             pods: 0,
-            system,
-            written: written(pod, dialects, |name| names.is_ours(name) || foreign.contains(name)),
+            system: system.to_owned(),
+            written: written(pod, dialects, is_told),
             becomes: String::new(),
             warnings: Vec::new(),
             refused: None,
@@ -187,7 +206,7 @@ impl Workload {
         };
         Some(match translated {
             Err(refusal) => Self { refused: Some(refusal.to_string()), ..workload },
-            Ok(translation) => match becomes(pod, translation.as_ref(), names) {
+            Ok(translation) => match becomes(pod, translation.as_ref(), config) {
                 Err(refused) => Self { refused: Some(refused), ..workload },
                 Ok(becomes) => {
                     let warnings = translation.map(|translation| translation.warnings).unwrap_or_default();
@@ -201,8 +220,10 @@ impl Workload {
 /// Amounts that concern GPUs, as written.
 fn written(pod: &Pod, dialects: &[Dialect], is_told: impl Fn(&str) -> bool) -> String {
     let of_container = |container: &Container| {
-        let amounts = container.limits.iter().filter(|(name, _)| is_told(name));
-        let amounts: Vec<String> = amounts.map(|(name, amount)| format!("{name} {amount}")).collect();
+        let mut amounts = container.requests.clone();
+        amounts.extend(container.limits.clone());
+        amounts.retain(|name, _| is_told(name));
+        let amounts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
         (!amounts.is_empty()).then(|| format!("{}: {}", container.name, amounts.join(", ")))
     };
     let mut parts: Vec<String> = pod.containers.iter().filter_map(of_container).collect();
@@ -212,18 +233,39 @@ fn written(pod: &Pod, dialects: &[Dialect], is_told: impl Fn(&str) -> bool) -> S
 }
 
 /// Requests after the translation, container by container.
-fn becomes(pod: &Pod, translation: Option<&Translation>, names: &ResourceNames) -> Result<String, String> {
+fn becomes(pod: &Pod, translation: Option<&Translation>, config: &SchedulingConfig) -> Result<String, String> {
+    let SchedulingConfig { names, defaults, .. } = config;
     let mut parts = Vec::new();
     for (at, container) in pod.containers.iter().enumerate() {
         let new = translation.and_then(|translation| translation.limits[at].as_ref());
+        let is_alone = |(name, amount): &(&String, &String)| {
+            names.is_ours(name) && !container.limits.contains_key(*name) && parse_count(amount) != Ok(0)
+        };
+        if let Some((name, amount)) = container.requests.iter().find(is_alone).filter(|_| new.is_none()) {
+            let field = &container.field;
+            return Err(format!(
+                "{field}.resources.requests[{name}]: {amount}: is a request without a limit: set the limit"
+            ));
+        }
         let limits: Amounts = new.unwrap_or(&container.limits).clone();
         let limits = limits.into_iter().filter(|(name, _)| names.is_ours(name)).collect();
         let kind = if container.is_app { ContainerKind::App } else { ContainerKind::Init };
         let spec = ContainerSpec { name: container.name.clone(), kind, index: at, limits };
-        let request = normalise(names, Defaults::default(), &spec).map_err(|error| error.to_string())?;
-        parts.extend(request.map(|request: GpuRequest| format!("{}: {request}", container.name)));
+        let request = normalise(names, *defaults, &spec).map_err(|error| error.to_string())?;
+        let profile = profile(names, &spec);
+        parts.extend(request.map(|request| format!("{}: {}", container.name, told(request, profile))));
     }
     let ours = translation.into_iter().flat_map(|translation| &translation.annotations);
     parts.extend(ours.filter_map(|(key, value)| Some(format!("{key}: {}", value.as_ref()?))));
     Ok(if parts.is_empty() { "no GPU".to_owned() } else { parts.join("; ") })
+}
+
+/// A request in words. Instances are of a MIG profile, and no whole GPUs.
+fn told(request: GpuRequest, profile: Option<MigProfile>) -> String {
+    let Some(profile) = profile else { return request.to_string() };
+    match request.cards {
+        1 if request == GpuRequest::whole(1) => format!("1 whole MIG instance {profile}"),
+        cards if request == GpuRequest::whole(cards) => format!("{cards} whole MIG instances {profile}"),
+        _ => format!("{request}, MIG profile {profile}"),
+    }
 }

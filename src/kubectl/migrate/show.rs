@@ -35,7 +35,8 @@ fn node_row(node: &Node) -> Vec<(&'static str, String)> {
 }
 
 fn workload_row(workload: &Workload) -> Vec<(&'static str, String)> {
-    let Workload { kind, namespace, name, pods, system, written, becomes, refused, .. } = workload;
+    let Workload { kind, namespace, pods, system, written, becomes, refused, .. } = workload;
+    let name = name(workload);
     let becomes = if refused.is_some() { "REFUSED".to_owned() } else { becomes.clone() };
     vec![
         (
@@ -43,7 +44,7 @@ fn workload_row(workload: &Workload) -> Vec<(&'static str, String)> {
             format!(
                 "{} {}",
                 kind.to_lowercase(),
-                if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") }
+                if namespace.is_empty() { name } else { format!("{namespace}/{name}") }
             ),
         ),
         ("PODS", pods.to_string()),
@@ -60,8 +61,15 @@ fn limit_row(limit: &Lost) -> Vec<(&'static str, String)> {
 
 /// Lines about a workload's refusal and warnings.
 fn remarks(workload: &Workload) -> Vec<String> {
-    let name = plain(&workload.name);
+    let name = name(workload);
+    let name = plain(&name);
     let refused = workload.refused.iter().map(|why| format!("  {name}: refused: {}\n", plain(why)));
     let warnings = workload.warnings.iter().map(|warning| format!("  {name}: {}\n", plain(warning)));
     refused.chain(warnings).collect()
+}
+
+/// Name of a workload, with the template that is meant if it has several.
+fn name(workload: &Workload) -> String {
+    let Workload { name, template, .. } = workload;
+    template.as_ref().map_or_else(|| name.clone(), |template| format!("{name} {template}"))
 }

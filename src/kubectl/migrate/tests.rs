@@ -1,10 +1,12 @@
 //! What is said of manifests, and of a small cluster.
 
+use divvy_api::ResourceNames;
 use divvy_dialects::Dialect;
+use divvy_index::demand::SchedulingConfig;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::read::{Objects, Template, manifests};
+use super::read::{self, Objects, Template};
 use super::report::Report;
 use super::show::text;
 use super::{all, dialects};
@@ -59,17 +61,35 @@ fn all_dialects() -> Vec<Dialect> {
     all().0
 }
 
+/// Objects of manifests that are all read.
+fn manifests(text: &str) -> Objects {
+    let mut remarks = Vec::new();
+    let objects = read::manifests(text, &mut remarks).expect("valid YAML");
+    assert_eq!(remarks, [""; 0], "{text}");
+    objects
+}
+
+/// Workloads of a manifest, each with what becomes of it.
+fn told(manifest: &str) -> Vec<(String, String)> {
+    let workloads = of(&manifests(manifest), &all_dialects()).workloads;
+    workloads.into_iter().map(|of| (of.system, of.refused.unwrap_or(of.becomes))).collect()
+}
+
+fn of(objects: &Objects, dialects: &[Dialect]) -> Report {
+    Report::of(objects, dialects, &SchedulingConfig::default())
+}
+
 #[test]
 fn manifests_are_told_what_they_become() {
-    let objects = manifests(MANIFESTS).expect("valid YAML");
-    insta::assert_snapshot!(text(&Report::of(&objects, &all_dialects())));
+    let objects = manifests(MANIFESTS);
+    insta::assert_snapshot!(text(&of(&objects, &all_dialects())));
 }
 
 #[test]
 fn pods_of_hami_in_our_words_need_its_dialect() {
     let steps = |pod: &str| {
         let manifest = format!("{{kind: Pod, metadata: {{name: a}}, spec: {pod}}}");
-        text(&Report::of(&manifests(&manifest).expect("valid"), &all_dialects()))
+        text(&of(&manifests(&manifest), &all_dialects()))
     };
     let part = "{containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}}}]}";
     assert!(steps(part).contains("dialects: [hami]"), "{}", steps(part));
@@ -81,13 +101,107 @@ fn pods_of_hami_in_our_words_need_its_dialect() {
 
 #[test]
 fn manifest_without_gpus_is_nobodys_concern() {
-    let objects = manifests("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: a}]}}").expect("valid");
+    let objects = manifests("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: a}]}}");
     assert_eq!(
-        text(&Report::of(&objects, &all_dialects())),
+        text(&of(&objects, &all_dialects())),
         "No pod requests GPUs, and no node has another system's resources.\n"
     );
-    assert!(manifests("a: [").is_err());
-    assert!(manifests("{kind: Pod, metadata: {name: a}, spec: {containers: 3}}").is_err());
+}
+
+#[test]
+fn object_that_cannot_be_read_does_not_hide_the_others() {
+    let good = "{kind: Pod, metadata: {name: a}, spec: {containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]}}";
+    let bad = "{kind: Pod, metadata: {name: b, annotations: {x: 50}}}";
+    let worse = "{kind: Pod, metadata: {name: c}, spec: {containers: 3}}";
+    let mut remarks = Vec::new();
+    let objects = read::manifests(&format!("---\n{good}\n---\n{bad}\n---\n{worse}\n---\n{good}"), &mut remarks);
+    assert_eq!(objects.expect("valid YAML").pods.len(), 2);
+    insta::assert_snapshot!(remarks.join("\n"));
+    assert!(read::manifests("a: [", &mut remarks).is_err());
+}
+
+#[test]
+fn null_is_absent() {
+    let pod = |metadata: &str, spec: &str, container: &str| {
+        told(&format!("{{kind: Pod, metadata: {metadata}, spec: {{{spec} containers: [{{{container}}}]}}}}"))
+    };
+    let whole = vec![("nvidia.com/gpu".to_owned(), "a: 1 whole GPU".to_owned())];
+    let gpu = "name: a, resources: {requests: , limits: {nvidia.com/gpu: 1}}, env: ";
+    assert_eq!(pod("", "initContainers: ,", gpu), whole);
+    assert_eq!(pod("{annotations: , labels: , ownerReferences: , name: }", "schedulerName: ,", gpu), whole);
+    for nothing in ["name: a, resources: ", "name: a, resources: {limits: }", "name: "] {
+        assert_eq!(pod("{name: a}", "", nothing), [], "{nothing}");
+    }
+    assert_eq!(pod("", "", "name: a, resources: {limits: {nvidia.com/gpu: }}")[0].1, "no GPU");
+    assert!(pod("{annotations: {gpu-fraction: }}", "", "env: ")[0].1.contains("gpu-fraction"));
+    assert_eq!(told("{kind: Pod, spec: }"), []);
+}
+
+#[test]
+fn workload_with_several_templates_has_a_row_for_each() {
+    let task = |amount: u32| {
+        format!(
+            "{{template: {{spec: {{containers: [{{name: a, resources: {{limits: {{nano-gpu.io/gpu-core: {amount}}}}}}}]}}}}}}"
+        )
+    };
+    let job =
+        |tasks: &str| format!("{{kind: Job, metadata: {{name: train, namespace: ml}}, spec: {{tasks: [{tasks}]}}}}");
+    let several = job(&format!("{}, {{template: {{spec: {{containers: [{{name: a}}]}}}}}}, {}", task(50), task(150)));
+    insta::assert_snapshot!(text(&of(&manifests(&several), &all_dialects())));
+    let one = text(&of(&manifests(&job(&task(50))), &all_dialects()));
+    assert!(one.contains("job ml/train   0"), "{one}");
+}
+
+#[test]
+fn instance_is_no_whole_gpu() {
+    let pod = |limits: &str| {
+        told(&format!("{{kind: Pod, spec: {{containers: [{{name: a, resources: {{limits: {{{limits}}}}}}}]}}}}"))
+    };
+    let [(system, becomes)] = &*pod("nvidia.com/mig-1g.5gb: 1") else { panic!("one") };
+    assert_eq!((&**system, &**becomes), ("nvidia.com/gpu", "a: 1 whole MIG instance 1g.5gb"));
+    assert_eq!(pod("nvidia.com/mig-1g.5gb: 2")[0].1, "a: 2 whole MIG instances 1g.5gb");
+    let (system, becomes) = &pod("nvidia.com/mig-1g.5gb: 1, nvidia.com/gpumem: 100")[0];
+    assert_eq!((&**system, &**becomes), ("hami", "a: 1 GPU with 100Mi memory and 0 cores each, MIG profile 1g.5gb"));
+}
+
+#[test]
+fn pod_that_the_webhook_never_sees_is_not_told() {
+    let pod = |annotations: &str, resources: &str| {
+        told(&format!(
+            "{{kind: Pod, metadata: {{annotations: {{{annotations}}}}}, \
+             spec: {{containers: [{{name: a, resources: {{{resources}}}}}]}}}}"
+        ))
+    };
+    let metax = "limits: {metax-tech.com/gpu: 1}";
+    assert_eq!(pod("hami.io/node-scheduler-policy: binpack", metax), []);
+    assert_eq!(pod("nvidia.com/gpu.model: A100", ""), []);
+    assert_eq!(pod("nvidia.com/gpu.model: A100", "limits: {nvidia.com/gpu: 1}")[0].0, "gpu-model");
+    assert_eq!(pod("gpu-fraction: '0.5'", "")[0].0, "kai");
+}
+
+#[test]
+fn request_without_a_limit_is_refused() {
+    let objects = manifests("{kind: Pod, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}");
+    for dialects in [all_dialects(), Vec::new()] {
+        let [workload] = &*of(&objects, &dialects).workloads else { panic!("one") };
+        let why = workload.refused.as_deref().expect("it is refused");
+        assert!(why.starts_with("spec.containers[0].resources.requests[nvidia.com/gpu]: 1"), "{why}");
+        assert!(why.ends_with("without a limit: set the limit"), "{why}");
+        assert_eq!(workload.written, "a: nvidia.com/gpu 1");
+    }
+}
+
+#[test]
+fn shared_annotation_is_of_the_system_with_the_resource() {
+    let pod = |annotation: &str, resource: &str| {
+        let system = &told(&format!(
+            "{{kind: Pod, metadata: {{annotations: {{{annotation}}}}}, \
+             spec: {{containers: [{{name: a, resources: {{limits: {{{resource}: 1}}}}}}]}}}}"
+        ))[0];
+        system.0.clone()
+    };
+    assert_eq!(pod("nvidia.com/use-gputype: A100", "volcano.sh/vgpu-number"), "volcano");
+    assert_eq!(pod("nvidia.com/use-gputype: A100", "nvidia.com/gpu"), "hami");
 }
 
 fn pod(name: &str, owner: &Value, node: &str, limits: &Value) -> Value {
@@ -126,12 +240,12 @@ fn cluster() -> Objects {
 
 #[test]
 fn cluster_is_shown_node_by_node() {
-    insta::assert_snapshot!(text(&Report::of(&cluster(), &all_dialects())));
+    insta::assert_snapshot!(text(&of(&cluster(), &all_dialects())));
 }
 
 #[test]
 fn report_for_programs_has_every_field() {
-    let report = serde_json::to_value(Report::of(&cluster(), &all_dialects())).expect("plain values");
+    let report = serde_json::to_value(of(&cluster(), &all_dialects())).expect("plain values");
     let serve = &report["workloads"][0];
     assert_eq!((&serve["kind"], &serve["name"], &serve["pods"]), (&json!("Deployment"), &json!("serve"), &json!(2)));
     assert_eq!(
@@ -143,9 +257,21 @@ fn report_for_programs_has_every_field() {
 #[test]
 fn dialects_are_given_as_in_the_configuration() {
     let given = dialects("[{name: gpushare, unit: Mi}]").expect("a list");
-    let objects = manifests(MANIFESTS).expect("valid YAML");
-    let report = Report::of(&objects, &given.0);
+    let objects = manifests(MANIFESTS);
+    let report = of(&objects, &given.0);
     let nightly = report.workloads.iter().find(|workload| workload.name == "nightly").expect("it is one of gpushare");
     assert_eq!(nightly.becomes, "train: 1 GPU with 4Mi memory and 0 cores each; divvy.dev/card-policy: binpack");
     assert!(dialects("[slurm]").is_err());
+}
+
+#[test]
+fn amounts_are_told_in_the_resources_of_the_installation() {
+    let names = ResourceNames { memory: "example.com/gpu-memory".parse().expect("a name"), ..ResourceNames::default() };
+    let config = SchedulingConfig { names, ..SchedulingConfig::default() };
+    let report = Report::of(&manifests(MANIFESTS), &all_dialects(), &config);
+    let says = text(&report);
+    assert!(says.contains("in requests of nvidia.com/gpu, example.com/gpu-memory and nvidia.com/gpucores"), "{says}");
+    // Nobody's resource here.
+    let serve = report.workloads.iter().find(|workload| workload.name == "serve").expect("it is one of HAMi");
+    assert!(!serve.written.contains("gpumem"), "{}", serve.written);
 }

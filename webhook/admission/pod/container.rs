@@ -150,7 +150,8 @@ impl<'p> Place<'p> {
             texts.collect()
         };
         let variables = self.container.env.iter().flatten();
-        let variables = variables.filter_map(|variable| Some((variable.name.clone()?, variable.text()?.to_owned())));
+        let variables =
+            variables.filter_map(|variable| Some((variable.name.clone()?, variable.text().map(str::to_owned))));
         divvy_dialects::Container {
             field: self.field(),
             name: self.name().to_owned(),

@@ -157,7 +157,7 @@ async fn limits_that_hami_writes_as_variables_are_removed() {
         variable("CUDA_DEVICE_MEMORY_LIMIT_0", "9000m"),
         variable("MODEL", "resnet"),
         variable("NVIDIA_VISIBLE_DEVICES", "all"),
-        variable("CUDA_DEVICE_SM_LIMIT", "90"),
+        json!({ "name": "CUDA_DEVICE_SM_LIMIT", "valueFrom": { "configMapKeyRef": { "name": "c", "key": "k" } } }),
         variable("CUDA_DEVICE_MEMORY_LIMIT_0", "again"),
         variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
     ]);
