@@ -84,13 +84,18 @@ impl Images {
         if std::env::var_os(OLD_IMAGES).is_some() { Self::find(OLD_IMAGES) } else { Ok(self.clone()) }
     }
 
-    /// The files.
+    /// The files of what every installation has.
     pub fn archives(&self) -> impl Iterator<Item = PathBuf> {
-        let arch = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" };
-        ["divvy-node", "divvy-webhook"].into_iter().map(move |name| self.at(name, arch))
+        ["divvy-node", "divvy-webhook"].into_iter().map(|name| self.at(name))
     }
 
-    fn at(&self, name: &str, arch: &str) -> PathBuf {
+    /// The file of divvy-apiserver, which is optional.
+    pub fn apiserver(&self) -> PathBuf {
+        self.at("divvy-apiserver")
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        let arch = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" };
         Path::new(&self.directory).join(format!("{name}-{arch}.tar"))
     }
 }

@@ -1,4 +1,4 @@
-//! divvy-apiserver in the cluster: a process behind a Service, where a scenario starts it.
+//! divvy-apiserver in the cluster, where a scenario starts it: a process behind a Service, or pods by the words of `deploy/apiserver`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -20,18 +20,20 @@ const INSTALLED: &str = include_str!("../../../deploy/apiserver/divvy-apiserver.
 /// A running one.
 #[derive(Debug)]
 pub struct Apiserver {
-    /// The process.
-    pub program: Program,
     /// Where it listens.
     pub address: SocketAddr,
-    service: AbortHandle,
+    /// The process, and what is served in the Service's place; none if it is pods.
+    process: Option<(Program, AbortHandle)>,
 }
 
 // === impl Cluster ===
 
 impl Cluster {
-    /// Applies its manifests, but for the Deployment, starts it, and waits until kube-apiserver serves the API.
+    /// Starts it, and waits until kube-apiserver serves the API. Of its manifests all but the Deployment is applied where it is a process.
     pub async fn start_apiserver(&mut self) -> anyhow::Result<Apiserver> {
+        if self.installation.is_of_pods() {
+            return Ok(Apiserver { address: self.switch_on_apiserver().await?, process: None });
+        }
         let objects: Vec<Value> = serde_saphyr::from_multiple(INSTALLED).context("deploy/apiserver")?;
         let objects: Vec<_> = objects.into_iter().filter(|object| object["kind"] != "Deployment").collect();
         let list = json!({ "kind": "List", "apiVersion": "v1", "items": objects });
@@ -79,12 +81,12 @@ impl Cluster {
             Ok(Some(()))
         })
         .await?;
-        Ok(Apiserver { program, address, service })
+        Ok(Apiserver { address, process: Some((program, service)) })
     }
 
     /// Takes it out of the API server, and ends it.
     pub async fn stop_apiserver(&self, apiserver: Apiserver) -> anyhow::Result<()> {
-        let Apiserver { mut program, service, .. } = apiserver;
+        let Some((mut program, service)) = apiserver.process else { return self.switch_off_apiserver().await };
         self.api.delete(API_SERVICE).await?;
         self.api.delete(&format!("{SLICES}/divvy-apiserver-process")).await?;
         program.kill().await?;

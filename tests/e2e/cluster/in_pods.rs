@@ -21,6 +21,7 @@ const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const PODS: &str = "/api/v1/namespaces/divvy-system/pods?labelSelector=app.kubernetes.io/name=";
 const DAEMON: &str = "divvy-node";
 const WEBHOOK: &str = "divvy-webhook";
+const APISERVER: &str = "divvy-apiserver";
 const WORKLOADS: [&str; 2] = ["daemonset/divvy-node", "deployment/divvy-webhook"];
 /// Tags of the images that the manifests name, and of those of another version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -28,6 +29,8 @@ const OTHER: &str = "other";
 /// Ports of their pages.
 const DAEMON_PAGES: u16 = 9402;
 const WEBHOOK_PAGES: u16 = 9403;
+/// Port of the aggregated API.
+const APISERVER_PORT: u16 = 8443;
 
 // === impl Cluster ===
 
@@ -58,6 +61,55 @@ impl Cluster {
         }
         self.rolled_out().await?;
         self.configure_scheduler_by_the_readme().await
+    }
+
+    /// Switches the aggregated API on, by the words of `deploy/apiserver` or by the chart's value. Returns where one of its pods
+    /// listens.
+    pub(super) async fn switch_on_apiserver(&mut self) -> anyhow::Result<SocketAddr> {
+        let installation = self.installation.clone();
+        let (Installation::Manifests(images) | Installation::Chart(images, _)) = &installation else {
+            bail!("it is no pod");
+        };
+        self.containerd.import_archive(&images.apiserver()).await?;
+        if let Installation::Chart(_, helm) = &installation {
+            self.helm(helm, "upgrade divvy DEPLOY/helm/divvy --reuse-values --set apiserver.enabled=true").await?;
+        }
+        let commands = commands_of("apiserver/README.md", "Switch it on")?;
+        // The first says "not found", and images come without a registry here. The chart has applied the rest.
+        let is_run = |line: &&str| {
+            let by_chart = matches!(installation, Installation::Chart(..)) && line.starts_with("kubectl apply");
+            !line.starts_with("kubectl get apiservice") && !line.starts_with("sed -i") && !by_chart
+        };
+        let commands: Vec<&str> = commands.lines().filter(is_run).collect();
+        let root = Path::new(DEPLOY).parent().context("the root of the source")?;
+        println!("  {}", self.shell(&commands.join("\n"), root).await?.trim());
+        address(self.pods_of(APISERVER).await?.first().context("no pod of divvy-apiserver is ready")?, APISERVER_PORT)
+    }
+
+    /// Switches it off again, and waits until its pods are gone.
+    pub(super) async fn switch_off_apiserver(&self) -> anyhow::Result<()> {
+        let commands = commands_of("apiserver/README.md", "Switch it off")?;
+        let commands = if let Installation::Chart(_, helm) = &self.installation {
+            self.helm(helm, "upgrade divvy DEPLOY/helm/divvy --reuse-values --set apiserver.enabled=false").await?;
+            // The page says so.
+            commands.lines().last().context("no commands")?.to_owned()
+        } else {
+            commands
+        };
+        let root = Path::new(DEPLOY).parent().context("the root of the source")?;
+        println!("  {}", self.shell(&commands, root).await?.trim());
+        let left = self
+            .kubectl
+            .run(&[
+                "get",
+                "apiservices,clusterroles,rolebindings",
+                "--all-namespaces",
+                "-l",
+                "app.kubernetes.io/name=divvy-apiserver",
+            ])
+            .await?;
+        ensure!(left.trim().is_empty(), "left: {left}");
+        Ok(())
     }
 
     /// Begins to replace all pods of Divvy by those of another version.

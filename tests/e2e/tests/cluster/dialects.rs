@@ -9,13 +9,16 @@ use divvy_api::annotation::{self, Cards};
 use divvy_api::names::annotation::{CARDS, DIALECT};
 use divvy_dialects::{Dialect, match_conditions};
 use divvy_e2e::api::Part;
-use divvy_e2e::cluster::Cluster;
+use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::pods::{self, PODS};
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
 use crate::hidden::environment;
 
+const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
+/// As a quota writes it.
+const COUNTED: &str = "requests.nvidia.com/gpumem";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// Pods of eleven systems as their users write them become pods of ours, and run with what they ask for.
@@ -101,7 +104,39 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
         ensure!(variables.lines().any(|found| found == variable), "{pod}: no {variable}: {variables}");
     }
     cluster.clear().await?;
+    counted_by_a_quota(cluster).await?;
+    cluster.clear().await?;
     cluster.stop_webhook().await
+}
+
+/// A `ResourceQuota` counts what a pod requests once it is translated.
+async fn counted_by_a_quota(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "memory"},
+        "spec": {"hard": {(COUNTED): "4096"}},
+    });
+    cluster.api.create(QUOTAS, &quota).await?;
+    let memory = format!("{QUOTAS}/memory");
+    let counted = async |cluster: &mut Cluster, mib: &str| {
+        cluster
+            .until(&format!("quota that counts {mib} MiB"), PATIENCE, async |this| {
+                let status = &this.api.get(&memory).await?["status"];
+                ensure!(status["hard"][COUNTED].is_string() && status["used"][COUNTED] == mib, "{status}");
+                Ok(Some(()))
+            })
+            .await
+    };
+    counted(cluster, "0").await?;
+    let share = |name, gib: &str| written(name, &[json!({ "aliyun.com/gpu-mem": gib })], json!({}));
+    cluster.api.create(PODS, &share("counted", "3")).await?;
+    counted(cluster, "3072").await?;
+    let refused = cluster.api.create(PODS, &share("beyond", "2")).await.err().context("it exceeds the quota")?;
+    println!("  {refused:#}");
+    let why =
+        format!("exceeded quota: memory, requested: {COUNTED}=2048, used: {COUNTED}=3072, limited: {COUNTED}=4096");
+    ensure!(format!("{refused:#}").contains(&why), "{refused:#}");
+    cluster.all_running(1).await?;
+    cluster.api.delete(&memory).await
 }
 
 /// A pod whose containers have these limits, as somebody wrote it.
