@@ -192,6 +192,15 @@ impl Replica {
         within("the end", self.child.wait()).await.unwrap()
     }
 
+    /// Resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)).
+    pub(crate) fn resident(&self) -> [u64; 2] {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().expect("it runs"))).unwrap();
+        ["VmRSS:", "VmHWM:"].map(|key| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+        })
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }

@@ -6,6 +6,7 @@ mod bench;
 mod client;
 mod doors;
 mod lists;
+mod memory;
 mod starting;
 mod watches;
 

@@ -1,0 +1,53 @@
+//! What a replica keeps resident. A figure, and no test of every day: `hack/bench apiserver` takes it.
+
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, share};
+
+const NODES: usize = 5_000;
+const CARDS: usize = 8;
+/// Containers of a node, each with a part of a GPU.
+const SHARES: usize = 8;
+const WATCHES: usize = 20;
+/// Whole lists that are read, one after another.
+const LISTS: usize = 10;
+/// MiB, at any time: half of the limit in deploy/apiserver.
+const BUDGET: u64 = 256;
+
+#[tokio::test]
+#[ignore = "a figure of the release profile, and minutes of work: hack/bench apiserver"]
+async fn replica_of_a_large_cluster_stays_within_its_memory() {
+    let bench = Bench::new().await;
+    for node in 0..NODES {
+        let (name, card) = (format!("node-{node}"), |card: usize| format!("GPU-{node:08x}-0000-0000-0000-{card:012x}"));
+        let cards: Vec<String> = (0..CARDS).map(card).collect();
+        bench.node(&name, &cards.iter().map(String::as_str).collect::<Vec<_>>());
+        let pod = |at: usize| {
+            share(&format!("trainer-{node}-{at}"), &format!("{node:08x}-0000-4000-8000-{at:012x}"), &cards[at])
+        };
+        bench.shares(&name, &(0..SHARES).map(pod).collect::<Vec<Value>>());
+    }
+    let replica = bench.ready(&json!({})).await;
+    let say = |what: &str| {
+        let [now, most] = replica.resident();
+        println!("{NODES} nodes, {} pods; {what}: {now} MiB resident, {most} at most   ≤ {BUDGET}", NODES * SHARES);
+        most
+    };
+    say("ready");
+    let client = bench.client();
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        watches.push(client.watch(replica.address, "/podresources?watch=true", "application/json").await);
+    }
+    for lines in &mut watches {
+        for _ in 0..NODES * SHARES {
+            lines.next().await.expect("a pod");
+        }
+    }
+    say(&format!("{WATCHES} watches that have read all"));
+    for _ in 0..LISTS {
+        let list = client.get(replica.address, "/podresources").await;
+        assert_eq!(list["items"].as_array().expect("items").len(), NODES * SHARES);
+    }
+    assert!(say(&format!("{LISTS} lists")) <= BUDGET);
+}
