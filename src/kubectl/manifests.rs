@@ -1,10 +1,11 @@
 //! Files of manifests, and the pods in them.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 
 use anyhow::anyhow;
-use serde_json::Value;
+use serde_json::{Value, json};
 use serde_saphyr::Spanned;
 
 use crate::text::first_line;
@@ -21,8 +22,8 @@ pub(crate) fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
 
 /// The same, each with the line on which its document begins.
 pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<(u64, Value)>> {
-    // The parser refuses many comments in a row, unless it may forget them.
-    let options = serde_saphyr::options! { emit_comments: false };
+    // The parser refuses many comments in a row, unless it may forget them. 010 is 8 for kubectl.
+    let options = serde_saphyr::options! { emit_comments: false, legacy_octal_numbers: true };
     let documents: Vec<Spanned<Value>> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| anyhow!(first_line(&error)))?;
     let objects = documents.into_iter().flat_map(|Spanned { value, referenced, .. }| {
@@ -41,18 +42,17 @@ fn items(mut object: Value) -> Vec<Value> {
 }
 
 /// The object itself, if it is a pod, or its only pod template.
-pub(crate) fn template(object: &Value) -> Option<&Value> {
-    match &*templates(object) {
-        [(_, template)] => Some(template),
-        _ => None,
-    }
+pub(crate) fn template(object: &Value) -> Option<Cow<'_, Value>> {
+    let mut templates = templates(object).into_iter();
+    templates.next().filter(|_| templates.next().is_none()).map(|(_, template)| template)
 }
 
-/// Pod templates of an object of whatever kind, with their paths: `spec.tasks[1].template`. A pod is its own, without a path.
-pub(crate) fn templates(object: &Value) -> Vec<(String, &Value)> {
+/// Pod templates of an object of whatever kind, with their paths: `spec.tasks[1].template`. A pod is its own, without a path;
+/// what stands alone, such as KServe's `spec.predictor`, is the `spec` of one.
+pub(crate) fn templates(object: &Value) -> Vec<(String, Cow<'_, Value>)> {
     let mut found = Vec::new();
     if object["kind"] == "Pod" {
-        found.push((String::new(), object));
+        found.push((String::new(), Cow::Borrowed(object)));
     } else {
         find(object, "", &mut found);
     }
@@ -60,15 +60,22 @@ pub(crate) fn templates(object: &Value) -> Vec<(String, &Value)> {
 }
 
 /// Goes as deep as documents do, which is 64 levels: the parser refuses more.
-fn find<'o>(value: &'o Value, path: &str, found: &mut Vec<(String, &'o Value)>) {
-    let containers = value["spec"]["containers"].as_array();
-    if containers.is_some_and(|containers| containers.iter().all(Value::is_object)) {
-        found.push((path.to_owned(), value));
+fn find<'o>(value: &'o Value, path: &str, found: &mut Vec<(String, Cow<'o, Value>)>) {
+    let has_containers =
+        |spec: &Value| spec["containers"].as_array().is_some_and(|containers| containers.iter().all(Value::is_object));
+    if has_containers(&value["spec"]) {
+        found.push((path.to_owned(), Cow::Borrowed(value)));
     }
     match value {
         Value::Object(fields) => {
             let dot = if path.is_empty() { "" } else { "." };
-            fields.iter().for_each(|(key, field)| find(field, &format!("{path}{dot}{key}"), found));
+            for (key, field) in fields {
+                let path = format!("{path}{dot}{key}");
+                if key != "spec" && has_containers(field) {
+                    found.push((path.clone(), Cow::Owned(json!({ "spec": field }))));
+                }
+                find(field, &path, found);
+            }
         }
         Value::Array(items) => {
             items.iter().enumerate().for_each(|(at, item)| find(item, &format!("{path}[{at}]"), found));
@@ -96,6 +103,8 @@ mod tests {
         let ray = format!("{{kind: RayCluster, spec: {{headGroupSpec: {{template: {}}}}}}}", of("head"));
         assert_eq!(found(&ray), [r#"spec.headGroupSpec.template "head""#]);
         assert_eq!(found(&format!("{{kind: List, items: [{ray}, {job}]}}")).len(), 3);
+        let predictor = "{kind: InferenceService, spec: {predictor: {containers: [{name: a}]}}}";
+        assert_eq!(found(predictor), [r#"spec.predictor "a""#]);
         let nested = format!("{{kind: A, spec: {{containers: [{{name: a}}], worker: {}}}}}", of("b"));
         assert_eq!(found(&nested), [r#" "a""#, r#"spec.worker "b""#]);
         assert_eq!(found("{kind: Pod, spec: 3}"), [" null"]);
@@ -106,7 +115,7 @@ mod tests {
 
     #[test]
     fn which_of_several_templates_is_not_guessed() {
-        let template_of = |text: &str| template(&documents(text).expect("valid YAML")[0]).cloned();
+        let template_of = |text: &str| template(&documents(text).expect("valid YAML")[0]).map(Cow::into_owned);
         let one = "{spec: {containers: [{name: a}]}}";
         assert!(template_of(&format!("{{kind: PyTorchJob, spec: {{Master: {one}}}}}")).is_some());
         assert!(template_of(&format!("{{kind: PyTorchJob, spec: {{Master: {one}, Worker: {one}}}}}")).is_none());
@@ -119,6 +128,11 @@ mod tests {
         let lines: Vec<(u64, &str)> =
             lines.iter().map(|(line, of)| (*line, of["kind"].as_str().expect("one"))).collect();
         assert_eq!(lines, [(3, "A"), (6, "B"), (6, "C")]);
+    }
+
+    #[test]
+    fn numbers_are_read_as_kubectl_reads_them() {
+        assert_eq!(documents("{a: 010, b: 10}").expect("valid YAML"), [json!({ "a": 8, "b": 10 })]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A pod from a file: one that is written there, or the one of a workload's template.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -29,7 +30,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Written> {
 /// The only pod of a text of one or more documents.
 pub(super) fn only_pod(text: &str) -> anyhow::Result<Written> {
     let documents = manifests::documents(text)?;
-    let with_pods: Vec<(&Value, &Value)> =
+    let with_pods: Vec<(&Value, Cow<'_, Value>)> =
         documents.iter().filter_map(|object| Some((object, template(object)?))).collect();
     let [(object, template)] = with_pods.as_slice() else {
         let kind = |object: &Value| object["kind"].as_str().unwrap_or("an object without a kind").to_owned();
@@ -44,7 +45,7 @@ pub(super) fn only_pod(text: &str) -> anyhow::Result<Written> {
             .collect();
         bail!("expected one pod or workload, found {}", named.join(", "));
     };
-    let mut pod = PodView::deserialize(*template).context("the pod")?;
+    let mut pod = PodView::deserialize(&**template).context("the pod")?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     (pod.namespace, pod.name) = (text("namespace"), text("name"));
     let priority_class = template["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty());

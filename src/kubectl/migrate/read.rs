@@ -112,12 +112,13 @@ pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result
     for (line, object) in crate::manifests::objects(text)? {
         let Some(kind) = object["kind"].as_str() else { continue };
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text("namespace"), text("name"));
+        let named = if object["metadata"]["name"].is_string() { "name" } else { "generateName" };
+        let (namespace, name) = (text("namespace"), text(named));
         objects.limits.extend(Limit::read(kind, &object));
         let templates = templates(&object);
         let is_one = templates.len() == 1;
         for (path, template) in templates {
-            match Template::deserialize(template) {
+            match Template::deserialize(&*template) {
                 Ok(template) => {
                     let path = Some(path).filter(|path| !is_one && !path.is_empty());
                     let found = template.of(kind.to_owned(), namespace.clone(), name.clone(), path);

@@ -250,7 +250,8 @@ fn becomes(pod: &Pod, translation: Option<&Translation>, config: &SchedulingConf
         let limits: Amounts = new.unwrap_or(&container.limits).clone();
         let limits = limits.into_iter().filter(|(name, _)| names.is_ours(name)).collect();
         let kind = if container.is_app { ContainerKind::App } else { ContainerKind::Init };
-        let spec = ContainerSpec { name: container.name.clone(), kind, index: at, limits };
+        let index = pod.containers[..at].iter().filter(|before| before.is_app == container.is_app).count();
+        let spec = ContainerSpec { name: container.name.clone(), kind, index, limits };
         let request = normalise(names, *defaults, &spec).map_err(|error| error.to_string())?;
         let profile = profile(names, &spec);
         parts.extend(request.map(|request| format!("{}: {}", container.name, told(request, profile))));

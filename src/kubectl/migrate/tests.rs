@@ -275,3 +275,12 @@ fn amounts_are_told_in_the_resources_of_the_installation() {
     let serve = report.workloads.iter().find(|workload| workload.name == "serve").expect("it is one of HAMi");
     assert!(!serve.written.contains("gpumem"), "{}", serve.written);
 }
+
+#[test]
+fn containers_are_counted_list_by_list() {
+    let written = "{kind: Pod, metadata: {generateName: train-}, spec: {initContainers: [{name: i}], containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/mig-1g.5gb: 1}}}]}}";
+    let report = of(&manifests(written), &all_dialects());
+    let refused = report.workloads[0].refused.as_deref().unwrap_or_default();
+    assert!(refused.contains("spec.containers[0]"), "{refused}");
+    assert_eq!(report.workloads[0].name, "train-");
+}

@@ -38,6 +38,11 @@ async fn migrate_checks_a_file_without_a_cluster() {
     let Ended { code, out, .. } = ended(bench.command(PROGRAM, "migrate --check pod.yaml")).await;
     assert_eq!(code, Some(0), "{out}");
     assert!(bench.server.requests().is_empty(), "nobody is asked");
+    let odd = "{kind: Pod, metadata: {name: odd, annotations: {a: 50}}}";
+    std::fs::write(&file, format!("{odd}\n---\n{}", pod("a", "", &json!({ "aliyun.com/gpu-mem": "3" })))).unwrap();
+    let Ended { code, out, err } = ended(bench.command(PROGRAM, "migrate --check pod.yaml")).await;
+    assert!(code == Some(1) && out.contains("pod default/a"), "{out}");
+    assert!(err.contains("Pod odd at line 1 is left out"), "{err}");
     std::fs::write(&file, "kind: [").unwrap();
     let Ended { code, err, .. } = ended(bench.command(PROGRAM, "migrate --check pod.yaml")).await;
     assert!(code == Some(64) && err.starts_with("error: pod.yaml: "), "{err}");
