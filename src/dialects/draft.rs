@@ -201,10 +201,9 @@ impl<'a> Draft<'a> {
     /// Resources beside those of the system that look like them, such as a misspelt one: the pod would wait for ever, and nobody
     /// would know for what.
     fn warn_of_unknown(&mut self, resources: &[String]) {
-        let domain = |name: &str| name.split_once('/').map(|(domain, _)| domain.to_owned());
-        let domains: BTreeSet<String> = resources.iter().filter_map(|name| domain(name)).collect();
+        let domains: BTreeSet<&str> = resources.iter().filter_map(|name| domain(name)).collect();
         let is_unknown = |name: &&String| {
-            let is_theirs = domain(name).is_some_and(|of| domains.contains(&of));
+            let is_theirs = domain(name).is_some_and(|of| domains.contains(of));
             let is_known = resources.contains(name) || self.context.names.is_ours(name);
             is_theirs && name.contains("gpu") && !is_known
         };
@@ -247,10 +246,7 @@ impl<'a> Draft<'a> {
                 let limits = match outcome {
                     Outcome::Untouched => return None,
                     Outcome::NoGpu => Amounts::new(),
-                    Outcome::Instances => {
-                        let ours = container.limits.iter().filter(|(resource, _)| names.is_ours(resource));
-                        ours.map(|(resource, amount)| (resource.clone(), amount.clone())).collect()
-                    }
+                    Outcome::Instances => ours(&container.limits, names),
                     Outcome::Part(part) => part.limits(names),
                 };
                 (!is_written(container, &limits, &resources, names)).then_some(limits)
@@ -287,12 +283,22 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// `nvidia.com` of `nvidia.com/gpu`.
+fn domain(resource: &str) -> Option<&str> {
+    resource.split_once('/').map(|(domain, _)| domain)
+}
+
+/// Those of these limits that are in Divvy's resources.
+fn ours(limits: &Amounts, names: &ResourceNames) -> Amounts {
+    let ours = limits.iter().filter(|(name, _)| names.is_ours(name));
+    ours.map(|(name, amount)| (name.clone(), amount.clone())).collect()
+}
+
 /// Whether a container's limits say this already, in whatever spelling, and nothing else; also where the cluster's
 /// `defaultMemory` isn't the one that a dialect goes by.
 fn is_written(container: &Container, limits: &Amounts, resources: &[String], names: &ResourceNames) -> bool {
     let request = |limits: &Amounts, defaults| {
-        let ours = limits.iter().filter(|(name, _)| names.is_ours(name));
-        let limits = ours.map(|(name, amount)| (name.clone(), amount.clone())).collect();
+        let limits = ours(limits, names);
         let spec = ContainerSpec { name: String::new(), kind: ContainerKind::App, index: 0, limits };
         normalise(names, defaults, &spec)
     };

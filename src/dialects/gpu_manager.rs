@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
 use crate::reading::Reading;
-use crate::{Part, Refusal, System};
+use crate::{Part, Refusal, System, wishes};
 
 /// gpu-manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,10 +71,6 @@ impl System for GpuManager {
         let Ok(limit @ 1..=100) = parse_count(limit) else {
             return Err(draft.refuse(CORE_LIMIT, "is not a percentage of a GPU: expected 1 to 100"));
         };
-        if draft.context.is_favoured {
-            return draft.set(COMPUTE_LIMIT, limit.to_string(), &format!("annotation {CORE_LIMIT}"));
-        }
-        draft.warn(format!("annotation {CORE_LIMIT}: not kept: the namespace is not in favouredNamespaces, so its pods use no more compute than they request"));
-        Ok(())
+        wishes::set_idle_compute(draft, COMPUTE_LIMIT, limit.to_string(), &format!("annotation {CORE_LIMIT}"))
     }
 }

@@ -182,7 +182,7 @@ impl Hami {
         }
         let (compute, source) = wanted.map_or((self.compute, None), |(compute, field)| (compute, Some(field)));
         match (compute, draft.context.is_favoured, source) {
-            (Compute::Burst, _, Some(source)) => wishes::set_burst(draft, &source)?,
+            (Compute::Burst, _, Some(source)) => wishes::set_idle_compute(draft, COMPUTE, "burst", &source)?,
             (Compute::Burst, true, None) => draft.set_default(COMPUTE, "burst"),
             // Nobody has asked for it, and compute is capped unless somebody does.
             (Compute::Burst, false, None) | (Compute::Cap, ..) => {}

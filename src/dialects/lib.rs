@@ -173,19 +173,12 @@ enum Size {
     Percent(u64),
 }
 
-/// What is to be changed of a pod that one of these dialects is written in; `None`: nothing.
-///
-/// Containers that `request` names come with amounts that Divvy has written, and are left as they are.
-pub fn translate(pod: &Pod, dialects: &[Dialect], context: Context<'_>) -> Result<Option<Translation>, Refusal> {
-    let dialect = spoken(pod, dialects, context.names)?;
-    dialect.map_or(Ok(None), |dialect| Draft::new(pod, context).translation(dialect.system(), dialect.name()))
-}
-
 /// The one of these dialects that a pod is written in.
 pub fn spoken<'d>(pod: &Pod, dialects: &'d [Dialect], names: &ResourceNames) -> Result<Option<&'d Dialect>, Refusal> {
-    let of_resources = dialects.iter().filter(|dialect| dialect.first_resource(pod, names).is_some());
-    // Beside these resources such an annotation says nothing of the system that it was borrowed from.
-    let borrowed: Vec<&str> = of_resources.flat_map(|dialect| dialect.system().borrowed()).copied().collect();
+    let borrowers = dialects.iter().filter(|dialect| !dialect.system().borrowed().is_empty());
+    let borrowers = borrowers.filter(|dialect| dialect.first_resource(pod, names).is_some());
+    // Beside their resources such an annotation says nothing of the system that it was borrowed from.
+    let borrowed: Vec<&str> = borrowers.flat_map(|dialect| dialect.system().borrowed()).copied().collect();
     let mut spoken = dialects.iter().filter_map(|dialect| Some((dialect, dialect.first_word(pod, names, &borrowed)?)));
     match (spoken.next(), spoken.next()) {
         (Some((first, word)), Some((second, other))) => Err(Refusal::Mixed {

@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::System;
+use crate::draft::Draft;
 use crate::elastic_gpu::ElasticGpu;
 use crate::gpu_manager::GpuManager;
 use crate::gpu_model::GpuModel;
@@ -20,6 +20,7 @@ use crate::pod::Pod;
 use crate::time_slicing::TimeSlicing;
 use crate::vgpu_manager::VgpuManager;
 use crate::volcano::Volcano;
+use crate::{Context, Refusal, System, Translation};
 
 /// A system whose words are translated: its name, or a map of its name and settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -95,6 +96,13 @@ impl Dialect {
             Settings::VgpuManager(_) => "vgpu-manager",
             Settings::TimeSlicing(_) => "time-slicing",
         }
+    }
+
+    /// What is to be changed of a pod that [is written in it](crate::spoken); `None`: nothing.
+    ///
+    /// Containers whose amounts Divvy has written are left as they are.
+    pub fn translate(&self, pod: &Pod, context: Context<'_>) -> Result<Option<Translation>, Refusal> {
+        Draft::new(pod, context).translation(self.system(), self.name())
     }
 
     /// Whether a pod has words of the other system that Divvy doesn't have.

@@ -38,6 +38,11 @@ fn with_variable(mut pod: Pod, name: &str, text: &str) -> Pod {
     pod
 }
 
+/// What becomes of a pod where these are on.
+fn translate(pod: &Pod, dialects: &[Dialect], context: Context<'_>) -> Result<Option<Translation>, Refusal> {
+    spoken(pod, dialects, context.names)?.map_or(Ok(None), |dialect| dialect.translate(pod, context))
+}
+
 fn translated_in(text: &str, pod: &Pod, is_favoured: bool) -> Result<Option<Translation>, Refusal> {
     let names = ResourceNames::default();
     translate(pod, &dialects(text), Context { names: &names, is_favoured })

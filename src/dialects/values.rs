@@ -1,5 +1,7 @@
 //! Values of settings.
 
+use std::num::NonZeroU64;
+
 use divvy_api::MemoryAmount;
 use divvy_api::quantity::parse_memory;
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,11 @@ pub(crate) enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct MemoryUnit(u64);
+
+/// MiB of one unit of a resource, from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct MemoryFactor(NonZeroU64);
 
 // === impl Part ===
 
@@ -44,6 +51,20 @@ impl From<MemoryAmount> for Size {
             MemoryAmount::Absolute(memory) => Self::Mib(memory.as_mib()),
             MemoryAmount::Percent(percent) => Self::Percent(percent.into()),
         }
+    }
+}
+
+// === impl MemoryFactor ===
+
+impl MemoryFactor {
+    pub(crate) fn mib(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl Default for MemoryFactor {
+    fn default() -> Self {
+        Self(NonZeroU64::MIN)
     }
 }
 

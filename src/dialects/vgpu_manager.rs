@@ -1,22 +1,21 @@
 //! vgpu-manager, whose resources are in the domain of NVIDIA's own.
 
-use std::num::NonZeroU64;
-
 use divvy_api::ResourceNames;
-use divvy_api::names::annotation::{CARD_POLICY, NODE_POLICY, NUMA};
+use divvy_api::names::annotation::{CARD_POLICY, COMPUTE, NODE_POLICY, NUMA};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
 use crate::reading::Reading;
+use crate::values::MemoryFactor;
 use crate::volcano::several;
 use crate::{Part, Refusal, Size, System, wishes};
 
 /// vgpu-manager.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct VgpuManager {
-    /// MiB of one unit of memory: `--device-memory-factor` of its device plugin.
-    memory_factor: NonZeroU64,
+    /// `--device-memory-factor` of its device plugin.
+    memory_factor: MemoryFactor,
 }
 
 const NUMBER: &str = "nvidia.com/vgpu-number";
@@ -36,12 +35,6 @@ const MEMORY_POLICY: &str = "nvidia.com/memory-scheduler-policy";
 
 // === impl VgpuManager ===
 
-impl Default for VgpuManager {
-    fn default() -> Self {
-        Self { memory_factor: NonZeroU64::MIN }
-    }
-}
-
 impl System for VgpuManager {
     fn resources(&self, _names: &ResourceNames) -> Vec<String> {
         [NUMBER, MEMORY, CORES].map(str::to_owned).into()
@@ -56,7 +49,7 @@ impl System for VgpuManager {
     }
 
     fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
-        let part = several(container, [NUMBER, MEMORY, "", CORES], self.memory_factor.get(), draft)?;
+        let part = several(container, [NUMBER, MEMORY, "", CORES], self.memory_factor, draft)?;
         // Its scheduler gives a number alone all compute (`resolveContainerNeeds`).
         let is_number_alone = |part: &Part| part.memory == Some(Size::Percent(100)) && part.cores == 0;
         Ok(part.map(|part| if is_number_alone(&part) { Part::whole(part.cards) } else { part }))
@@ -69,7 +62,9 @@ impl System for VgpuManager {
         set_order(draft)?;
         match draft.take(COMPUTE_POLICY) {
             None | Some("" | "fixed") => {}
-            Some("balance") => wishes::set_burst(draft, &format!("annotation {COMPUTE_POLICY}"))?,
+            Some("balance") => {
+                wishes::set_idle_compute(draft, COMPUTE, "burst", &format!("annotation {COMPUTE_POLICY}"))?;
+            }
             Some("none") => draft.warn(format!(
                 "annotation {COMPUTE_POLICY}: not kept: a container with vgpu-cores gets no more than those, one without what is idle"
             )),

@@ -1,21 +1,20 @@
 //! Volcano's vGPU plugin, and its older device plugin.
 
-use std::num::NonZeroU64;
-
 use divvy_api::ResourceNames;
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
 use crate::hami::{AVOID_TYPE, USE_TYPE};
 use crate::reading::Reading;
+use crate::values::MemoryFactor;
 use crate::{Part, Refusal, Size, System, wishes};
 
 /// Volcano.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Volcano {
-    /// MiB of one unit of memory: `--gpu-memory-factor` of its device plugin.
-    memory_factor: NonZeroU64,
+    /// `--gpu-memory-factor` of its device plugin.
+    memory_factor: MemoryFactor,
 }
 
 const NUMBER: &str = "volcano.sh/vgpu-number";
@@ -32,12 +31,6 @@ const AVOID_UUID: &str = "volcano.sh/vgpu-nouse-gpuuuid";
 const GROUP: &str = "volcano.sh/vgpu-podgroup-policy";
 
 // === impl Volcano ===
-
-impl Default for Volcano {
-    fn default() -> Self {
-        Self { memory_factor: NonZeroU64::MIN }
-    }
-}
 
 impl System for Volcano {
     fn resources(&self, _names: &ResourceNames) -> Vec<String> {
@@ -74,7 +67,7 @@ impl System for Volcano {
             (None, Some(_)) => old_part(container),
             // None, whatever else is written beside it.
             _ if container.0.names(NUMBER) && container.cards(NUMBER)?.is_none() => Ok(None),
-            _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor.get(), draft),
+            _ => several(container, [NUMBER, MEMORY, PERCENTAGE, CORES], self.memory_factor, draft),
         }
     }
 
@@ -91,11 +84,11 @@ impl System for Volcano {
 pub(crate) fn several(
     container: Reading<'_>,
     [number, memory, percentage, cores]: [&str; 4],
-    factor: u64,
+    factor: MemoryFactor,
     draft: &mut Draft<'_>,
 ) -> Result<Option<Part>, Refusal> {
     let (cards, cores) = (container.cards(number)?, container.percent(cores)?);
-    let amount = container.memory(memory, factor)?;
+    let amount = container.memory(memory, factor.mib())?;
     let percent = container.percent(percentage)?.map(Size::Percent);
     if cards.is_none() && cores.is_none() && amount.is_none() && percent.is_none() {
         return Ok(None);

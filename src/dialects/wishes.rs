@@ -1,6 +1,6 @@
-//! What HAMi and its relatives let a whole pod wish for, each under its own keys: models, GPUs, tiers, compute.
+//! What several systems let a whole pod wish for, each under its own keys: models, GPUs, tiers, compute.
 
-use divvy_api::names::annotation::{AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, COMPUTE, TIER};
+use divvy_api::names::annotation::{AVOID_CARD_MODEL, AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, TIER};
 
 use crate::Refusal;
 use crate::draft::Draft;
@@ -82,10 +82,15 @@ pub(crate) fn set_mode(draft: &mut Draft<'_>, key: &'static str) -> Result<(), R
     draft.set(TIER, tier, &format!("annotation {key}"))
 }
 
-/// Idle compute beyond what the pod requests, which `source` asks for.
-pub(crate) fn set_burst(draft: &mut Draft<'_>, source: &str) -> Result<(), Refusal> {
+/// Idle compute beyond what the pod requests, which `source` asks for, and one of Divvy's annotations gives.
+pub(crate) fn set_idle_compute(
+    draft: &mut Draft<'_>,
+    ours: &'static str,
+    value: impl Into<String>,
+    source: &str,
+) -> Result<(), Refusal> {
     if draft.context.is_favoured {
-        return draft.set(COMPUTE, "burst", source);
+        return draft.set(ours, value, source);
     }
     draft.warn(format!(
         "{source}: not kept: the namespace is not in favouredNamespaces, so its pods use no more compute than they request"

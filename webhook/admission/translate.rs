@@ -45,8 +45,10 @@ pub(super) fn translate<'p>(
     let is_favoured = settings.favoured_namespaces.contain(namespace);
     let context = Context { names: &settings.names, is_favoured };
     let written = pod.as_written(request.as_ref());
-    let translation = divvy_dialects::translate(&written, &settings.dialects, context);
-    let mut translated = match translation.map_err(|refusal| vec![refusal.into()])? {
+    let refused = |refusal: divvy_dialects::Refusal| vec![refusal.into()];
+    let dialect = divvy_dialects::spoken(&written, &settings.dialects, &settings.names).map_err(refused)?;
+    let translation = dialect.map_or(Ok(None), |dialect| dialect.translate(&written, context));
+    let mut translated = match translation.map_err(refused)? {
         None => untouched(),
         Some(translation) => {
             let record = record(pod, &translation.record).map_err(|refusal| vec![refusal])?;
@@ -54,7 +56,7 @@ pub(super) fn translate<'p>(
         }
     };
     // HAMi's words may be ours already.
-    if divvy_dialects::spoken(&written, &settings.dialects, &settings.names).is_ok_and(|of| of.is_some()) {
+    if dialect.is_some() {
         translated.reschedule(pod.scheduler(), settings);
     }
     Ok(translated)

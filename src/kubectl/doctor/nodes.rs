@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use divvy_api::quantity::parse_memory_total;
-use divvy_api::{Memory, ResourceName};
+use divvy_api::{Memory, ResourceName, ResourceNames};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
@@ -40,13 +40,15 @@ pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
     let known = facts.nodes.as_ref().ok();
     let named = known.into_iter().flatten().map(|node| (node.name_any(), node));
     let hosts: HashMap<String, &NodeView> = named.filter(|(name, _)| !left.contains(name)).collect();
-    let mut troubled: Vec<Check> = hosts.values().filter_map(|node| without_report(node, &gpu_nodes, facts)).collect();
+    let resources = facts.names();
+    let without_report = |node: &&NodeView| without_report(node, &gpu_nodes, &resources, facts);
+    let mut troubled: Vec<Check> = hosts.values().filter_map(without_report).collect();
     let all = troubled.len() + gpu_nodes.len();
     let mut reports = Vec::new();
     for object in gpu_nodes {
         let host = hosts.get(&object.name_any()).copied();
         let report = report(object, host, known.is_some(), facts);
-        troubled.extend(judge(&report, host, &facts.names().memory));
+        troubled.extend(judge(&report, host, &resources.memory));
         reports.push(report);
     }
     if all == 0 && left.is_empty() {
@@ -75,10 +77,14 @@ fn link(name: &str) -> String {
 }
 
 /// A Node that has cards by its labels or resources, and says nothing of them.
-fn without_report(node: &NodeView, gpu_nodes: &[&DynamicObject], facts: &Facts) -> Option<Check> {
+fn without_report(
+    node: &NodeView,
+    gpu_nodes: &[&DynamicObject],
+    names: &ResourceNames,
+    facts: &Facts,
+) -> Option<Check> {
     let name = node.name_any();
     let label = LABELS.into_iter().find(|label| node.labels().get(*label).is_some_and(|value| value == "true"));
-    let names = facts.names();
     let resource =
         || node.resources().find(|resource| names.counts_cards(resource) && node.capacity(resource) != Some("0"));
     let sign = label.or_else(resource)?;

@@ -135,10 +135,12 @@ pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result
 
 impl Template {
     /// A pod of a cluster, by the workload that it belongs to.
-    pub(super) fn found(self) -> Found {
-        let Metadata { name, namespace, labels, owner_references, .. } = self.metadata.clone().unwrap_or_default();
-        let owner = owner_references.into_iter().flatten().find(|owner| owner.controller == Some(true));
-        let hash = labels.and_then(|mut labels| labels.remove("pod-template-hash")?);
+    pub(super) fn found(mut self) -> Found {
+        let metadata = self.metadata.get_or_insert_default();
+        let (name, namespace) = (metadata.name.take(), metadata.namespace.take());
+        let owners = metadata.owner_references.take().into_iter().flatten();
+        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
+        let hash = metadata.labels.as_ref().and_then(|labels| labels.get("pod-template-hash")?.clone());
         let (kind, name) = match owner {
             Some(Owner { kind, name, .. }) if kind == "ReplicaSet" => {
                 let deployment = hash.and_then(|hash| Some(name.strip_suffix(&*hash)?.strip_suffix('-')?.to_owned()));

@@ -6,7 +6,7 @@ use divvy_api::annotation::{Document as _, RequestAnnotation};
 use divvy_api::limits::{normalise, profile};
 use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, MigProfile, ResourceNames};
-use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, SCHEDULERS, Translation, spoken, translate};
+use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, SCHEDULERS, Translation, spoken};
 use divvy_index::demand::SchedulingConfig;
 use serde::Serialize;
 
@@ -181,9 +181,12 @@ impl Workload {
             return None;
         }
         let context = Context { names, is_favoured: false };
-        let translated = translate(pod, dialects, context);
-        let spoken = spoken(pod, dialects, names)
-            .unwrap_or_else(|_mixed| dialects.iter().find(|dialect| dialect.is_spoken(pod, names)));
+        let spoken = spoken(pod, dialects, names);
+        let translated = match &spoken {
+            Ok(dialect) => dialect.map_or(Ok(None), |dialect| dialect.translate(pod, context)),
+            Err(mixed) => Err(mixed.clone()),
+        };
+        let spoken = spoken.unwrap_or_else(|_mixed| dialects.iter().find(|dialect| dialect.is_spoken(pod, names)));
         let system = match spoken {
             // HAMi also reads what is in Divvy's words.
             Some(dialect) if dialect.name() != HAMI || dialect.is_spoken(pod, names) => dialect.name(),

@@ -16,6 +16,8 @@ use crate::installation::Installation;
 use crate::node::NODE;
 use crate::{namespace, pages, view};
 
+/// The root of the source.
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 /// Pods of Divvy.
 const PODS: &str = "/api/v1/namespaces/divvy-system/pods?labelSelector=app.kubernetes.io/name=";
@@ -81,8 +83,7 @@ impl Cluster {
             !line.starts_with("kubectl get apiservice") && !line.starts_with("sed -i") && !by_chart
         };
         let commands: Vec<&str> = commands.lines().filter(is_run).collect();
-        let root = Path::new(DEPLOY).parent().context("the root of the source")?;
-        println!("  {}", self.shell(&commands.join("\n"), root).await?.trim());
+        println!("  {}", self.shell(&commands.join("\n"), Path::new(SOURCE)).await?.trim());
         address(self.pods_of(APISERVER).await?.first().context("no pod of divvy-apiserver is ready")?, APISERVER_PORT)
     }
 
@@ -96,8 +97,7 @@ impl Cluster {
         } else {
             commands
         };
-        let root = Path::new(DEPLOY).parent().context("the root of the source")?;
-        println!("  {}", self.shell(&commands, root).await?.trim());
+        println!("  {}", self.shell(&commands, Path::new(SOURCE)).await?.trim());
         let left = self
             .kubectl
             .run(&[
@@ -149,7 +149,7 @@ impl Cluster {
         }
         let commands = commands_of("manifests/README.md", "Uninstall")?;
         println!("  {commands}");
-        self.shell(&commands, Path::new(DEPLOY).parent().context("the root of the source")?).await.map(drop)
+        self.shell(&commands, Path::new(SOURCE)).await.map(drop)
     }
 
     /// `kubectl apply`, with the extender switched on, as the scheduler is configured for it.

@@ -125,7 +125,7 @@ impl Plugin {
     }
 
     /// Whether it is one of ours.
-    fn is_divvy(self) -> bool {
+    pub(crate) fn is_divvy(self) -> bool {
         matches!(self, Self::Divvy | Self::DivvyWithExtender | Self::DivvyOnMock)
     }
 

@@ -120,7 +120,7 @@ async fn come(cluster: &mut Cluster, plugin: Plugin, started: &mut Started, tall
 
 /// What the container's limits are, as what enforces them reads it: Divvy's file, the others' variables.
 fn given(plugin: Plugin, process: &Running) -> anyhow::Result<Share> {
-    if matches!(plugin, Plugin::Divvy | Plugin::DivvyWithExtender) {
+    if plugin.is_divvy() {
         let limits = process.given.limits.clone().context("it has no limits")?.map_err(anyhow::Error::msg)?;
         let [(card, share)] = &*limits.cards else { anyhow::bail!("it has {} GPUs", limits.cards.len()) };
         let (memory, cores) = (share.memory.as_mib(), share.cores.units().into());
