@@ -7,7 +7,7 @@ use divvy_api::ResourceNames;
 use divvy_api::names::PREFIX;
 use serde::Serialize;
 
-use crate::Dialect;
+use crate::{Dialect, Key};
 
 /// An entry of `webhooks[].matchConditions` (`admissionregistration.k8s.io/v1`). All of a webhook's must hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,18 +77,33 @@ fn requests_gpus(pod: &str, names: &ResourceNames, dialects: &[Dialect]) -> Stri
     let ours = [count, memory, memory_percentage, cores].map(ToString::to_string);
     let theirs = dialects.iter().flat_map(|dialect| dialect.resources(names));
     let resources = quoted(ours.into_iter().chain(theirs));
-    let keys = dialects.iter().flat_map(Dialect::requesting_annotations);
-    let keys = quoted(keys.map(ToString::to_string));
-    let by_annotation = if keys.is_empty() { String::new() } else { format!(" || key in [{keys}]") };
+    let by_annotation = by_annotation(dialects);
     format!(
         "[{pod}].exists(pod,\n\
-         \x20 pod.?metadata.?annotations.orValue({{}}).exists(key, key.startsWith('{PREFIX}'){by_annotation}) ||\n\
+         \x20 pod.?metadata.?annotations.orValue({{}}).exists(key, {by_annotation}) ||\n\
          \x20 (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])\n\
          \x20   + pod.?spec.?ephemeralContainers.orValue([])).exists(container,\n\
          \x20   [container.?resources.?limits.orValue({{}}), container.?resources.?requests.orValue({{}})].exists(amounts,\n\
          \x20     amounts.exists(name, name.startsWith('{domain}/mig-') ||\n\
          \x20       name in [{resources}]))))"
     )
+}
+
+/// Whether the `key` of an annotation is Divvy's, or one by which these dialects request GPUs.
+fn by_annotation(dialects: &[Dialect]) -> String {
+    let ours = format!("key.startsWith('{PREFIX}')");
+    let (mut whole, mut of_containers) = (Vec::new(), Vec::new());
+    for key in dialects.iter().flat_map(Dialect::requesting_annotations) {
+        match key {
+            Key::Is(key) => whole.push((*key).to_owned()),
+            Key::OfContainer(start, infix) => {
+                of_containers.push(format!("(key.startsWith('{start}') && key.contains('{infix}'))"));
+            }
+        }
+    }
+    let whole = (!whole.is_empty()).then(|| format!("key in [{}]", quoted(whole.into_iter())));
+    let all: Vec<String> = [ours].into_iter().chain(whole).chain(of_containers).collect();
+    all.join(" || ")
 }
 
 /// A list as CEL writes it. Names of resources and annotations have no quotation marks.
@@ -156,7 +171,11 @@ mod tests {
         let dialects: Vec<Dialect> = serde_saphyr::from_str("[hami, kai, gpushare, gpu-model]").expect("names");
         let expression = &for_pods(&ResourceNames::default(), &dialects)[0].expression;
         assert!(
-            expression.contains("key.startsWith('divvy.dev/') || key in ['gpu-fraction', 'gpu-memory']) ||"),
+            expression.contains(
+                "key.startsWith('divvy.dev/') || key in ['gpu-fraction', 'gpu-memory'] || \
+                 (key.startsWith('nvidia.com/container.') && key.contains('.gpu-memory.')) || \
+                 (key.startsWith('nvidia.cdi.k8s.io/') && key.contains('.gpu-memory.'))) ||"
+            ),
             "{expression}"
         );
         let names =

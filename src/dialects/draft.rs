@@ -154,10 +154,16 @@ impl<'a> Draft<'a> {
     }
 
     /// The value of an annotation of the other system, which is removed.
-    pub(crate) fn take(&mut self, key: &'static str) -> Option<&'a str> {
+    pub(crate) fn take(&mut self, key: &str) -> Option<&'a str> {
         let value = self.pod.annotations.get(key)?;
         self.annotations.insert(key.to_owned(), None);
         Some(value.trim())
+    }
+
+    /// Removes the annotations of these keys without a word.
+    pub(crate) fn remove(&mut self, is_meant: impl Fn(&str) -> bool) {
+        let meant = self.pod.annotations.keys().filter(|key| is_meant(key));
+        self.annotations.extend(meant.map(|key| (key.clone(), None)));
     }
 
     /// Removes the annotations of these keys, of which nothing can be kept, and says why.
@@ -229,10 +235,7 @@ impl<'a> Draft<'a> {
 
     /// A pod that was copied from a running one has what the other system wrote on it, about GPUs that it won't get.
     fn remove_outputs(&mut self, system: &dyn System) {
-        let written = |key: &&String| system.outputs().iter().any(|start| key.starts_with(start));
-        for key in self.pod.annotations.keys().filter(written) {
-            self.annotations.insert(key.clone(), None);
-        }
+        self.remove(|key| system.outputs().iter().any(|start| key.starts_with(start)));
     }
 
     fn finish(self, name: &str, resources: Vec<String>) -> Option<Translation> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
 use crate::reading::Reading;
-use crate::values::Part as Configured;
+use crate::values::{MemoryFactor, Part as Configured};
 use crate::{Part, Refusal, Size, System, wishes};
 
 /// HAMi and 4paradigm.
@@ -21,6 +21,8 @@ pub(crate) struct Hami {
     cores_alone: DefaultMemory,
     /// What a pod does with idle compute if it doesn't say so (`GPU_CORE_UTILIZATION_POLICY`).
     compute: Compute,
+    /// MiB of one unit of memory (`memoryFactor` of its scheduler's device configuration).
+    memory_factor: MemoryFactor,
     /// Whether programs find their limits in the variables that it sets, `CUDA_DEVICE_MEMORY_LIMIT_0` and so on.
     limit_variables: bool,
 }
@@ -51,6 +53,7 @@ impl Default for Hami {
             count_alone: Configured::Whole,
             cores_alone: DefaultMemory::Amount(MemoryAmount::Percent(100)),
             compute: Compute::Burst,
+            memory_factor: MemoryFactor::default(),
             limit_variables: true,
         }
     }
@@ -92,7 +95,7 @@ impl System for Hami {
             // A count of 0 is none, whatever else is written beside it.
             return Ok(None);
         }
-        let memory = memory(container, draft)?;
+        let memory = memory(container, self.memory_factor, draft)?;
         let cores = match container.count(names.cores.as_str())? {
             Some(cores) if cores > 100 => {
                 let field = container.0.field_of(names.cores.as_str());
@@ -192,17 +195,23 @@ impl Hami {
 }
 
 /// 0 and 101 percent are no percentage there, and an amount outdoes one.
-fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>, Refusal> {
+fn memory(container: Reading<'_>, factor: MemoryFactor, draft: &mut Draft<'_>) -> Result<Option<Size>, Refusal> {
+    let in_mib = |name: &str| {
+        // `3Gi` says what it is.
+        let has_unit = container.text(name)?.is_some_and(|text| text.ends_with('i'));
+        let factor = if has_unit { 1 } else { factor.mib() };
+        Ok(container.memory_in_mib(name)?.map(|amount| amount.saturating_mul(factor)))
+    };
     let names = draft.context.names;
     let percentage = names.memory_percentage.as_str();
     let (absolute, amount) = match names.memory_in_mib() {
-        None => (names.memory.as_str(), container.memory_in_mib(names.memory.as_str())?),
-        Some(in_mib) => match (container.count(names.memory.as_str())?, container.memory_in_mib(in_mib)?) {
+        None => (names.memory.as_str(), in_mib(names.memory.as_str())?),
+        Some(theirs) => match (container.count(names.memory.as_str())?, in_mib(theirs)?) {
             (Some(_), Some(_)) => {
-                let [first, second] = [names.memory.as_str(), in_mib].map(|name| container.0.field_of(name));
+                let [first, second] = [names.memory.as_str(), theirs].map(|name| container.0.field_of(name));
                 return Err(Refusal::Twice { first, second });
             }
-            (None, mib) => (in_mib, mib),
+            (None, mib) => (theirs, mib),
             (units, None) => {
                 (names.memory.as_str(), units.map(|units| units.saturating_mul(names.memory_unit.as_mib())))
             }
@@ -220,9 +229,9 @@ fn memory(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Size>,
     Ok(amount.or(percent.map(Size::Percent)))
 }
 
-/// Takes out limits that an author has written for its library: they limit nothing here, and would hide the true ones, which the
+/// Takes out limits that an author has written for its library, which is Volcano's too: they limit nothing here, and would hide the true ones, which the
 /// node sets, from programs that read them.
-fn remove_limit_variables(draft: &mut Draft<'_>) {
+pub(crate) fn remove_limit_variables(draft: &mut Draft<'_>) {
     if !draft.requests_gpus() {
         return;
     }

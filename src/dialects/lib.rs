@@ -17,6 +17,7 @@ mod gpu_model;
 mod gpushare;
 mod hami;
 mod kai;
+mod key;
 mod koordinator;
 mod nano_gpu;
 mod pod;
@@ -35,6 +36,7 @@ use divvy_api::annotation::{self, DialectAnnotation, Document as _};
 
 pub use conditions::{MatchCondition, match_conditions};
 use draft::Draft;
+pub use key::Key;
 pub use pod::{Amounts, Container, Pod};
 use reading::Reading;
 pub use settings::{Dialect, check};
@@ -132,7 +134,7 @@ trait System {
     }
 
     /// Annotations that ask for a GPU by themselves, without any resource.
-    fn requesting_annotations(&self) -> &'static [&'static str] {
+    fn requesting_annotations(&self) -> &'static [Key] {
         &[]
     }
 

@@ -1,5 +1,6 @@
 //! `dialects` of the configuration: which systems' words are translated, and what a cluster must say of each.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use divvy_api::ResourceNames;
@@ -20,7 +21,7 @@ use crate::pod::Pod;
 use crate::time_slicing::TimeSlicing;
 use crate::vgpu_manager::VgpuManager;
 use crate::volcano::Volcano;
-use crate::{Context, Refusal, System, Translation};
+use crate::{Context, Key, Refusal, System, Translation};
 
 /// A system whose words are translated: its name, or a map of its name and settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +50,15 @@ pub fn check(dialects: &[Dialect], names: &ResourceNames) -> Result<(), String> 
     for (at, dialect) in dialects.iter().enumerate() {
         if dialects[..at].iter().any(|before| before.name() == dialect.name()) {
             return Err(format!("dialects: \"{}\" stands in the list twice", dialect.name()));
+        }
+        for resource in dialect.resources(names) {
+            if names.is_ours(&resource) {
+                return Err(format!("dialects: {}: {resource} is a resource of Divvy's own", dialect.name()));
+            }
+            let names_it = |before: &&Dialect| before.resources(names).contains(&resource);
+            if let Some(before) = dialects[..at].iter().find(names_it) {
+                return Err(format!("dialects: {} and {} both translate {resource}", before.name(), dialect.name()));
+            }
         }
     }
     let mut readers = dialects.iter().filter(|dialect| dialect.system().reads_our_names(names));
@@ -112,8 +122,10 @@ impl Dialect {
 
     /// Where a pod uses a word of this dialect first; these annotations aren't counted.
     pub(crate) fn first_word(&self, pod: &Pod, names: &ResourceNames, others: &[&str]) -> Option<String> {
-        let is_word = |key: &&&str| pod.annotations.contains_key(**key) && !others.contains(*key);
-        let annotation = || Some(format!("annotation {}", self.system().inputs().iter().find(is_word)?));
+        let is_word = |key: &&str| pod.annotations.contains_key(*key) && !others.contains(key);
+        let input = || self.system().inputs().iter().copied().find(is_word);
+        let requesting = || self.requesting(&pod.annotations).map(|(key, _)| key).find(|key| !others.contains(key));
+        let annotation = || Some(format!("annotation {}", input().or_else(requesting)?));
         self.first_resource(pod, names).or_else(annotation)
     }
 
@@ -132,8 +144,18 @@ impl Dialect {
     }
 
     /// Annotations that ask for a GPU without any resource.
-    pub fn requesting_annotations(&self) -> &'static [&'static str] {
+    pub fn requesting_annotations(&self) -> &'static [Key] {
         self.system().requesting_annotations()
+    }
+
+    /// Those of a pod's annotations that do so, with their values.
+    pub fn requesting<'p>(
+        &self,
+        annotations: &'p BTreeMap<String, String>,
+    ) -> impl Iterator<Item = (&'p str, &'p str)> {
+        let keys = self.requesting_annotations();
+        let all = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        all.filter(|(key, _)| keys.iter().any(|known| known.matches(key)))
     }
 
     pub(crate) fn system(&self) -> &dyn System {

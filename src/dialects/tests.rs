@@ -329,6 +329,9 @@ fn hami_amounts() {
     assert_eq!(hami(&[(gpu, "1")]), "as it is", "whole");
     assert_eq!(one("{name: hami, compute: cap, countAlone: 25%}", &[(gpu, "1")]), "gpu 1, gpumem-percentage 25");
     assert_eq!(one("{name: hami, compute: cap, countAlone: 5000Mi}", &[(gpu, "2")]), "gpu 2, gpumem 5000");
+    let factor = "{name: hami, limitVariables: false, compute: cap, memoryFactor: 1024}";
+    assert_eq!(one(factor, &[(gpu, "1"), (mem, "3")]), "gpu 1, gpumem 3072");
+    assert_eq!(one(factor, &[(gpu, "1"), (mem, "3Gi")]), "as it is", "it says its unit");
     assert_eq!(hami(&[(gpu, "1"), (mem, "3000"), (cores, "0")]), "gpu 1, gpumem 3000");
     assert_eq!(hami(&[(gpu, "1"), (mem, "0"), (percent, "50")]), "gpu 1, gpumem-percentage 50");
     assert_eq!(hami(&[(gpu, "1"), (percent, "101")]), "gpu 1");
@@ -628,6 +631,19 @@ fn configuration_names_dialects() {
     let names = ResourceNames::default();
     assert!(check(&dialects("[hami, kai]"), &names).is_ok());
     assert!(check(&dialects("[kai, kai]"), &names).is_err());
+    assert!(check(&dialects(ALL), &names).is_ok());
+    let replicas_of = |resource: &str| {
+        let list = format!("[volcano, {{name: time-slicing, replicas: 2, resource: {resource}}}]");
+        check(&dialects(&list), &names).unwrap_err()
+    };
+    assert_eq!(
+        replicas_of("nvidia.com/gpucores"),
+        "dialects: time-slicing: nvidia.com/gpucores is a resource of Divvy's own"
+    );
+    assert_eq!(
+        replicas_of("volcano.sh/vgpu-number"),
+        "dialects: volcano and time-slicing both translate volcano.sh/vgpu-number"
+    );
     let both = check(&dialects("[hami, {name: time-slicing, replicas: 2, resource: nvidia.com/gpu}]"), &names);
     assert_eq!(
         both,
@@ -638,8 +654,8 @@ fn configuration_names_dialects() {
 }
 
 /// All systems at once.
-const ALL: &str = "[hami, nano-gpu, elastic-gpu, gpushare, gpu-model, gpu-manager, volcano, kai, koordinator, vgpu-manager, \
-                   {name: time-slicing, replicas: 4}]";
+const ALL: &str = "[{name: hami, memoryFactor: 2}, nano-gpu, elastic-gpu, gpushare, gpu-model, gpu-manager, volcano, kai, \
+                   koordinator, vgpu-manager, {name: time-slicing, replicas: 4}]";
 
 /// The pod as the webhook leaves it: our totals are its amounts now.
 fn applied(pod: &Pod, translation: &Translation) -> Pod {
@@ -667,15 +683,27 @@ fn applied(pod: &Pod, translation: &Translation) -> Pod {
     after
 }
 
+/// Annotations that users of a system write, those of two containers among them.
+fn written_keys(dialect: &Dialect) -> Vec<String> {
+    let own = dialect.requesting_annotations().iter().flat_map(|key| match key {
+        Key::Is(_) => Vec::new(),
+        Key::OfContainer(start, infix) => ["c0", "c1"]
+            .into_iter()
+            .flat_map(|name| ["request", "limit"].map(|end| format!("{start}{name}{infix}{end}")))
+            .collect(),
+    });
+    dialect.system().inputs().iter().map(ToString::to_string).chain(own).collect()
+}
+
 fn any_pod() -> impl Strategy<Value = Pod> {
     let all = dialects(ALL);
     let names = ResourceNames::default();
     let resources: Vec<String> = all.iter().flat_map(|dialect| dialect.resources(&names)).collect();
     let ours = ["nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "cpu"];
-    let keys: Vec<&str> = all.iter().flat_map(|dialect| dialect.system().inputs()).copied().collect();
+    let keys: Vec<String> = all.iter().flat_map(written_keys).collect();
     let amount =
         prop_oneof!["[0-9]{1,3}", "[0-9]{1,2}(Gi|Mi|k|G|m)?", "\\PC{0,6}", Just("18446744073709551615".to_owned())];
-    let value = prop_oneof!["[0-9.]{1,4}", "(binpack|spread|true|offline|mig|numa|c0|A10)", "\\PC{0,12}"];
+    let value = prop_oneof!["[0-9.]{1,4}", "[1-3]Gi", "(binpack|spread|true|offline|mig|numa|c0|A10)", "\\PC{0,12}"];
     (0..all.len()).prop_flat_map(move |of| {
         let theirs = all[of].resources(&names);
         let theirs = if theirs.is_empty() { vec!["nvidia.com/gpu".to_owned()] } else { theirs };
@@ -686,13 +714,13 @@ fn any_pod() -> impl Strategy<Value = Pod> {
         ];
         let limits = prop::collection::btree_map(name, amount.clone(), 0..4);
         let container = (limits, prop::option::weighted(0.1, "(default|force|disable|x)"));
-        let own: Vec<&str> = all[of].system().inputs().to_vec();
+        let own = written_keys(&all[of]);
         let key = if own.is_empty() {
             prop::sample::select(keys.clone()).boxed()
         } else {
             prop_oneof![8 => prop::sample::select(own), 1 => prop::sample::select(keys.clone())].boxed()
         };
-        let annotations = prop::collection::btree_map(key.prop_map(str::to_owned), value.clone(), 0..3);
+        let annotations = prop::collection::btree_map(key, value.clone(), 0..3);
         (prop::collection::vec(container, 1..3), annotations).prop_map(|(containers, annotations)| {
             let mut pod = pod(&vec![&[][..]; containers.len()]);
             for (container, (limits, policy)) in pod.containers.iter_mut().zip(containers) {
@@ -737,6 +765,8 @@ proptest! {
             for key in dialect.system().inputs() {
                 prop_assert!(!after.annotations.contains_key(*key), "{key}");
             }
+            let requesting: Vec<_> = dialect.requesting(&after.annotations).collect();
+            prop_assert!(requesting.is_empty(), "{requesting:?}");
         }
     }
 }
@@ -785,6 +815,9 @@ fn hami_limit_variables_of_a_pod_are_removed() {
     assert_eq!(translation.variables, BTreeMap::from([(0, expected)]));
     let warning = "spec.containers[0].env CUDA_DEVICE_SM_LIMIT: removed: it limits nothing; the container's limits do";
     assert!(translation.warnings.iter().any(|said| said == warning), "{:?}", translation.warnings);
+    let volcanos = with_variable(pod(&[&[("volcano.sh/vgpu-number", "1")]]), "CUDA_DEVICE_SM_LIMIT", "90");
+    let said_of_volcanos = said("[volcano]", &volcanos, false);
+    assert!(said_of_volcanos.contains("CUDA_DEVICE_SM_LIMIT: removed"), "{said_of_volcanos}");
     let other = with_variable(pod(&[&[]]), "CUDA_DEVICE_SM_LIMIT", "90");
     assert_eq!(said("[hami]", &other, false), "as it is", "a pod without a GPU");
 }
@@ -811,20 +844,164 @@ fn memory_with_a_decimal_suffix_is_told_what_to_write() {
 fn kai_limits_beyond_the_request_are_told_to_have_no_effect() {
     let annotations = [
         ("gpu-memory", "4000"),
-        ("gpu-memory.limit", "8000"),
+        ("gpu-memory.limit", "8Gi"),
         ("nvidia.com/container.c0.gpu-memory.limit", "8Gi"),
+        ("nvidia.com/container.c0.gpu-memory.request", "4000Mi"),
         ("nvidia.com/container.c0.other", "left"),
     ];
     let pod = annotated(pod(&[&[]]), &annotations);
     assert_eq!(
         says("[kai]", &pod),
         "gpu 1, gpumem 4000; ! annotation gpu-memory.limit: has no effect: a pod has no more memory than it requests; \
-         ! annotation nvidia.com/container.c0.gpu-memory.limit: has no effect: write the container's own limits of Divvy, nvidia.com/gpumem and so on"
+         ! annotation nvidia.com/container.c0.gpu-memory.limit: has no effect: a pod has no more memory than it requests"
     );
     let translation = translated_in("[kai]", &pod, false).expect("admitted").expect("translated");
     let removed = translation.annotations.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| key.as_str());
-    let expected = ["gpu-memory", "gpu-memory.limit", "nvidia.com/container.c0.gpu-memory.limit"];
-    assert_eq!(removed.collect::<Vec<_>>(), expected);
+    assert_eq!(removed.collect::<Vec<_>>(), annotations.map(|(key, _)| key)[..4]);
+}
+
+/// A container's own annotation of KAI.
+fn own(end: &str) -> String {
+    format!("nvidia.com/container.c1.{end}")
+}
+
+/// What becomes of a pod of two containers with these annotations, where `own.` stands for those of the second one.
+fn kai_says(annotations: &[(&str, &str)]) -> String {
+    let keys: Vec<String> =
+        annotations.iter().map(|(key, _)| key.strip_prefix("own.").map_or_else(|| (*key).to_owned(), own)).collect();
+    let annotations: Vec<(&str, &str)> =
+        keys.iter().zip(annotations).map(|(key, (_, value))| (&**key, *value)).collect();
+    says("[kai]", &annotated(pod(&[&[], &[]]), &annotations))
+}
+
+#[test]
+fn kai_memory_of_a_container_is_its_request() {
+    let (request, limit) = ("own.gpu-memory.request", "own.gpu-memory.limit");
+    for (text, mib) in [
+        ("512Mi", "512"),
+        ("1Gi", "1024"),
+        ("7680Mi", "7680"),
+        ("4096M", "3907"),
+        ("1048577", "2"),
+        (" 1.5Gi ", "1536"),
+    ] {
+        assert_eq!(kai_says(&[(request, text)]), format!("- | gpu 1, gpumem {mib}"));
+        assert_eq!(kai_says(&[(limit, text)]), format!("- | gpu 1, gpumem {mib}"), "it is the request too");
+        assert_eq!(kai_says(&[(request, text), (limit, text)]), format!("- | gpu 1, gpumem {mib}"));
+    }
+    assert_eq!(
+        kai_says(&[(request, "4Gi"), (limit, "8Gi")]),
+        "- | gpu 1, gpumem 4096; ! annotation nvidia.com/container.c1.gpu-memory.limit: has no effect: a pod has no more memory than it requests"
+    );
+    assert_eq!(kai_says(&[(request, "1Gi"), ("gpu-fraction-num-devices", "2")]), "- | gpu 2, gpumem 1024");
+    assert_eq!(kai_says(&[(request, "1Gi"), ("gpu-fraction-container-name", "c1")]), "- | gpu 1, gpumem 1024");
+    let earlier = "nvidia.cdi.k8s.io/c1.gpu-memory.request";
+    assert_eq!(kai_says(&[(earlier, "1Gi")]), "- | gpu 1, gpumem 1024");
+    assert_eq!(kai_says(&[(earlier, "1Gi"), (request, "1024Mi")]), "- | gpu 1, gpumem 1024");
+    let mut init = annotated(pod(&[&[], &[]]), &[("nvidia.com/container.c0.gpu-memory.request", "1Gi")]);
+    init.containers[0].is_app = false;
+    assert_eq!(says("[kai]", &init), "gpu 1, gpumem 1024 | -");
+    assert_eq!(says("[nano-gpu]", &init), "as it is", "switched off");
+}
+
+#[test]
+fn kai_memory_of_a_container_that_is_wrong_is_refused() {
+    let (request, limit) = ("own.gpu-memory.request", "own.gpu-memory.limit");
+    let of = |key: &str, text: &str, problem: &str| {
+        let said = kai_says(&[(key, text)]);
+        let key = key.strip_prefix("own.").map_or_else(|| key.to_owned(), own);
+        assert_eq!(said, format!("refused: annotation {key}: {text}: {problem}"));
+    };
+    for key in [request, limit] {
+        of(key, "4096", "is less than 1Mi: a number without a suffix is in bytes");
+        of(key, "1048575", "is less than 1Mi: a number without a suffix is in bytes");
+        of(key, "0", "is less than 1Mi: a number without a suffix is in bytes");
+        of(key, "half", "is not an amount of memory: expected a quantity such as 8Gi");
+        of(key, "-1Gi", "is not an amount of memory: expected a quantity such as 8Gi");
+        of(key, "5Ti", "is more memory than any GPU has");
+    }
+    let unknown = "is unknown: expected nvidia.com/container.c1.gpu-memory.request or …limit";
+    of("own.gpu-memory.requests", "1Gi", unknown);
+    of("nvidia.com/container.c7.gpu-memory.request", "1Gi", "c7 is no container of the pod");
+    let nobody = "names no container: expected nvidia.com/container.CONTAINER.gpu-memory.request";
+    of("nvidia.com/container.gpu-memory.request", "1Gi", nobody);
+    assert_eq!(
+        kai_says(&[(request, "8Gi"), (limit, "4Gi")]),
+        "refused: annotation nvidia.com/container.c1.gpu-memory.limit: 4Gi: is less than annotation nvidia.com/container.c1.gpu-memory.request requests: leave one of them out"
+    );
+    let other = "nvidia.com/container.c0.gpu-memory.request";
+    assert!(kai_says(&[(other, "1Gi"), (limit, "1Gi")]).starts_with(&format!(
+        "refused: annotation {}: 1Gi: is of another container than annotation {other}, and one can have",
+        own("gpu-memory.limit")
+    )));
+}
+
+#[test]
+fn kai_memory_of_a_container_is_written_once() {
+    let request = "own.gpu-memory.request";
+    let twice = |first: &str, second: &str, said: &str| {
+        let both = "both say the same thing, or its opposite: remove one of them";
+        assert_eq!(said, format!("refused: annotation {first} and {second} {both}"));
+    };
+    let key = &format!("annotation {}", own("gpu-memory.request"));
+    twice("gpu-fraction", key, &kai_says(&[("gpu-fraction", "0.5"), (request, "1Gi")]));
+    let named = ("gpu-fraction-container-name", "c1");
+    assert_eq!(kai_says(&[("gpu-memory", "1024"), (request, "1Gi"), named]), "- | gpu 1, gpumem 1024");
+    twice("gpu-memory", key, &kai_says(&[("gpu-memory", "1000"), (request, "1Gi"), named]));
+    twice("gpu-memory", key, &kai_says(&[("gpu-memory", "1024"), (request, "1Gi")]));
+    let other = ("gpu-fraction-container-name", "c0");
+    twice("gpu-fraction-container-name", key, &kai_says(&[(request, "1Gi"), other]));
+    let earlier = "nvidia.cdi.k8s.io/c1.gpu-memory.request";
+    twice(earlier, key, &kai_says(&[(earlier, "2Gi"), (request, "1Gi")]));
+    let mut whole = annotated(pod(&[&[], &[("nvidia.com/gpu", "1")]]), &[(&own("gpu-memory.request"), "1Gi")]);
+    let limit = "spec.containers[1].resources.limits[nvidia.com/gpu]";
+    twice(&own("gpu-memory.request"), limit, &says("[kai]", &whole));
+    whole.containers[1].limits = amounts(&[("nano-gpu.io/gpu-core", "20")]);
+    assert!(says("[kai, nano-gpu]", &whole).contains("a pod is translated from one system"));
+}
+
+#[test]
+fn kai_words_beside_a_containers_memory() {
+    let beside = |key: &str, text: &str| kai_says(&[("own.gpu-memory.request", "1Gi"), (key, text)]);
+    for key in ["own.gpu-compute.mode", "kai.scheduler/gpu-compute-sharing-mode"] {
+        let written = key.strip_prefix("own.").map_or_else(|| key.to_owned(), own);
+        assert_eq!(beside(key, "time-slicing"), "- | gpu 1, gpumem 1024");
+        assert_eq!(
+            beside(key, "sm-sharing"),
+            format!(
+                "- | gpu 1, gpumem 1024; ! annotation {written}: has no effect: how pods share compute is up to the isolation tier of the node"
+            )
+        );
+        for text in ["mps", ""] {
+            let problem = "is unknown: expected time-slicing or sm-sharing";
+            assert_eq!(beside(key, text), format!("refused: annotation {written}: {text}: {problem}"));
+        }
+    }
+    let portion = "kai.scheduler/container.c1.gpu-memory.portion.limit";
+    assert_eq!(
+        kai_says(&[("gpu-fraction", "0.5"), (portion, "0.9")]),
+        format!(
+            "gpu 1, gpumem-percentage 50 | -; ! annotation {portion}: has no effect: a pod has no more memory than it requests"
+        )
+    );
+    // Whose they are without a request.
+    assert_eq!(kai_says(&[("own.gpu-compute.mode", "sm-sharing"), (portion, "0.9")]), "as it is");
+}
+
+#[test]
+fn kai_annotations_of_a_bound_pod_are_removed() {
+    let (chosen, request, cdi) = (own("gpus.devices"), own("gpu-memory.request"), "nvidia.cdi.k8s.io/container.c1");
+    let alone = annotated(pod(&[&[], &[]]), &[(cdi, "management.nvidia.com/gpu=all"), (&chosen, "GPU-0")]);
+    assert_eq!(says("[kai]", &alone), "as it is", "it requests nothing");
+    let copied = annotated(alone, &[(&request, "1Gi")]);
+    assert_eq!(says("[kai]", &copied), "- | gpu 1, gpumem 1024", "silently");
+    let translation = translated_in("[kai]", &copied, false).expect("admitted").expect("translated");
+    assert_eq!(translation.annotations, [(request.clone(), None), (chosen.clone(), None)].into(), "CDI's stays");
+    let fraction = [("gpu-fraction", "0.5"), ("gpu-fraction-container-name", "c1")];
+    let fraction = annotated(copied, &fraction);
+    assert_eq!(says("[kai]", &fraction), "- | gpu 1, gpumem-percentage 50", "of which the request is the binder's");
+    let translation = translated_in("[kai]", &fraction, false).expect("admitted").expect("translated");
+    assert!(translation.annotations.contains_key(&request) && translation.annotations.contains_key(&chosen));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use divvy_api::ResourceNames;
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
-use crate::hami::{AVOID_TYPE, USE_TYPE};
+use crate::hami::{AVOID_TYPE, USE_TYPE, remove_limit_variables};
 use crate::reading::Reading;
 use crate::values::MemoryFactor;
 use crate::{Part, Refusal, Size, System, wishes};
@@ -75,6 +75,7 @@ impl System for Volcano {
         wishes::set_wanted_models(draft, USE_TYPE, AVOID_TYPE)?;
         wishes::set_cards(draft, USE_UUID, AVOID_UUID)?;
         draft.drop(|key| key == GROUP, "GPUs are chosen pod by pod");
+        remove_limit_variables(draft);
         wishes::set_mode(draft, MODE)
     }
 }

@@ -17,6 +17,7 @@
 pub mod cli;
 pub mod cluster;
 mod config;
+mod dialects;
 pub mod doctor;
 pub mod explain;
 mod gpushare;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use divvy_api::ResourceNames;
 use kube::api::ListParams;
 use serde_json::Value;
 
@@ -13,14 +14,20 @@ pub(crate) struct Limit {
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Resources without `requests.` or `limits.` in front.
-    resources: Vec<String>,
+    /// Resources that it counts or bounds, without `requests.` in front.
+    counted: BTreeSet<String>,
     /// Resources that it counts limits of, which Kubernetes does for CPU, memory and ephemeral storage alone.
     pub(crate) in_vain: Vec<String>,
 }
 
 /// Kinds and where they are listed.
 const KINDS: [(&str, &str); 2] = [("ResourceQuota", "/api/v1/resourcequotas"), ("LimitRange", "/api/v1/limitranges")];
+
+/// Resources that a quota has to name, because each is another way to request the same GPUs.
+pub(crate) fn all_four(names: &ResourceNames) -> String {
+    let ResourceNames { count, memory, memory_percentage, cores, .. } = names;
+    format!("{count}, {memory}, {memory_percentage} and {cores}")
+}
 
 // === impl Limit ===
 
@@ -44,21 +51,25 @@ impl Limit {
         let limits = object["spec"]["limits"].as_array().into_iter().flatten();
         let fields = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
         let bounded = limits.flat_map(|limit| fields.into_iter().flat_map(|field| keys(&limit[field])));
-        let counted = keys(&object["spec"]["hard"]).into_iter().map(|key| {
-            let plain = key.strip_prefix("requests.").or_else(|| key.strip_prefix("limits."));
-            plain.unwrap_or(&key).to_owned()
-        });
-        let limited =
-            keys(&object["spec"]["hard"]).into_iter().filter_map(|key| key.strip_prefix("limits.").map(str::to_owned));
-        let in_vain = limited.filter(|name| name.contains('/')).collect();
-        let resources: BTreeSet<String> = bounded.chain(counted).collect();
+        let hard = keys(&object["spec"]["hard"]);
+        let (limited, requested): (Vec<String>, Vec<String>) =
+            hard.into_iter().partition(|key| key.starts_with("limits."));
+        let plain = |key: &str, prefix: &str| key.strip_prefix(prefix).unwrap_or(key).to_owned();
+        let requested = requested.iter().map(|key| plain(key, "requests."));
+        let in_vain = limited.iter().map(|key| plain(key, "limits.")).filter(|name| name.contains('/'));
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (text("namespace"), text("name"));
-        Some(Self { kind, namespace, name, resources: resources.into_iter().collect(), in_vain })
+        let (counted, in_vain) = (bounded.chain(requested).collect(), in_vain.collect());
+        Some(Self { kind, namespace, name, counted, in_vain })
     }
 
     /// Those of these resources that it names.
     pub(crate) fn of(&self, resources: &BTreeSet<String>) -> Vec<String> {
-        self.resources.iter().filter(|name| resources.contains(*name)).cloned().collect()
+        resources.iter().filter(|name| self.counted.contains(*name) || self.in_vain.contains(name)).cloned().collect()
+    }
+
+    /// Those of these resources that Kubernetes counts, or bounds, by it.
+    pub(crate) fn counted(&self, resources: &BTreeSet<String>) -> Vec<String> {
+        self.counted.intersection(resources).cloned().collect()
     }
 }

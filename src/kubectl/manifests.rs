@@ -22,8 +22,16 @@ pub(crate) fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
 
 /// The same, each with the line on which its document begins.
 pub(crate) fn objects(text: &str) -> anyhow::Result<Vec<(u64, Value)>> {
-    // The parser refuses many comments in a row, unless it may forget them. 010 is 8 for kubectl.
-    let options = serde_saphyr::options! { emit_comments: false, legacy_octal_numbers: true };
+    // The parser refuses many comments in a row, unless it may forget them. 010 is 8 for kubectl. A List of a cluster's
+    // workloads has any number of nodes; depth and aliases stay limited.
+    let unlimited = usize::MAX;
+    let options = serde_saphyr::options! {
+        emit_comments: false,
+        legacy_octal_numbers: true,
+        budget: serde_saphyr::budget! {
+            max_documents: unlimited, max_events: unlimited, max_nodes: unlimited, max_total_scalar_bytes: unlimited,
+        },
+    };
     let documents: Vec<Spanned<Value>> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| anyhow!(first_line(&error)))?;
     let objects = documents.into_iter().flat_map(|Spanned { value, referenced, .. }| {
@@ -133,6 +141,14 @@ mod tests {
     #[test]
     fn numbers_are_read_as_kubectl_reads_them() {
         assert_eq!(documents("{a: 010, b: 10}").expect("valid YAML"), [json!({ "a": 8, "b": 10 })]);
+    }
+
+    #[test]
+    fn list_of_all_workloads_of_a_cluster_is_read_whole() {
+        let object = format!("- {{kind: A, spec: {{replicas: [{}]}}}}\n", "1, ".repeat(30));
+        let list = format!("kind: List\nitems:\n{}", object.repeat(10_000));
+        assert_eq!(documents(&list).expect("valid YAML").len(), 10_000);
+        assert_eq!(documents(&"---\nkind: A\n".repeat(2000)).expect("valid YAML").len(), 2000);
     }
 
     #[test]

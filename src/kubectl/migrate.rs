@@ -12,6 +12,8 @@ mod fetch;
 mod read;
 mod report;
 mod show;
+mod steps;
+mod warnings;
 
 use std::path::PathBuf;
 
@@ -26,9 +28,12 @@ use crate::text::first_line;
 /// Shows what pods of other GPU-sharing systems would become, before anything is changed
 ///
 /// Node by node which systems have pods there, workload by workload what its pods would request and what they would lose,
-/// which quotas stop matching, and the order of steps. Reads nodes, pods, ResourceQuotas and LimitRanges of all namespaces.
-/// Resource names and defaults are those of the ConfigMap divvy-config; where there is none, and with --check, --config names
-/// a file like it, or the defaults hold.
+/// which quotas stop matching or start counting, and the order of steps. Reads nodes, pods, ResourceQuotas and LimitRanges of
+/// all namespaces. Resource names and defaults are those of the ConfigMap divvy-config; where there is none, and with
+/// --check, --config names a file like it, or the defaults hold.
+///
+/// Of a cluster only the pods that exist are read. The templates of its workloads are read with
+/// kubectl get deploy,sts,ds,jobs,cronjobs -A -o yaml | kubectl divvy migrate --check -
 ///
 /// Exit code: 1 if a workload would be refused, or something couldn't be read.
 #[derive(Clone, Debug, clap::Args)]

@@ -31,6 +31,18 @@ fn pods_without_gpus_are_not_sent_to_the_webhook() {
 }
 
 #[test]
+fn pages_have_the_conditions_that_annotations_need() {
+    let kai: Vec<Dialect> = serde_json::from_value(json!(["kai"])).unwrap();
+    let conditions = match_conditions("mutate.divvy.dev", &ResourceNames::default(), &kai).unwrap();
+    let (_, behind) = conditions[0].expression.split_once("key.startsWith('divvy.dev/')").unwrap();
+    let (added, _) = behind.split_once(") ||\n").unwrap();
+    for page in ["docs/dialects/README.md", "docs/dialects/kai.md"] {
+        let text = std::fs::read_to_string(objects::at(page)).unwrap();
+        assert!(text.contains(&format!("`{added}`")), "{page}: {added}");
+    }
+}
+
+#[test]
 fn every_review_of_pods_covers_their_ephemeral_containers() {
     for webhook in &webhooks(&objects::all("deploy/manifests"))[..3] {
         let ephemeral = |rule: &Value| {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use divvy_api::ContainerKind;
 use divvy_api::annotation::RequestAnnotation;
 use divvy_api::names::PREFIX;
+use divvy_dialects::Dialect;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -180,10 +181,10 @@ impl Pod {
         let theirs: Vec<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
         let is_read = |name: &str| names.is_ours(name) || theirs.iter().any(|theirs| theirs == name);
         let mut all = self.containers().chain(self.ephemeral_containers());
-        let mut keys = dialects.iter().flat_map(divvy_dialects::Dialect::requesting_annotations);
+        let asks = |all| dialects.iter().any(|dialect: &Dialect| dialect.requesting(all).next().is_some());
         all.any(|place| place.resources().any(is_read))
             || self.our_annotations().next().is_some()
-            || keys.any(|key| self.annotation(key).is_some())
+            || self.annotations().is_some_and(asks)
     }
 
     /// What dialects read of it. Containers that the annotation names come with amounts that we have written.

@@ -3,6 +3,7 @@
 mod dialects;
 mod hints;
 mod mutating;
+mod pages;
 mod properties;
 mod rules;
 mod selection;

@@ -1,4 +1,5 @@
-//! Other systems whose pods are translated: whether the API server sends them, and what counts their resources in vain.
+//! Other systems whose pods are translated: whether the API server sends them, in what unit they count, and what counts
+//! their resources in vain.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +7,12 @@ use divvy_api::ResourceNames;
 use divvy_dialects::{Dialect, check};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::check::Check;
 use super::facts::{Configuration, Facts, Webhook};
-use crate::limits::Limit;
+use crate::dialects::{WrongUnit, wrong_unit};
+use crate::limits::{Limit, all_four};
 use crate::text::{first_line, listed};
 
 /// Key of the ConfigMap with the webhook's configuration.
@@ -34,7 +37,7 @@ pub(super) fn dialects(facts: &Facts) -> Vec<Check> {
     };
     let names = facts.names();
     let dialects = match configured(config).and_then(|dialects| check(&dialects, &names).map(|()| dialects)) {
-        Ok(dialects) if dialects.is_empty() => return Vec::new(),
+        Ok(dialects) if dialects.is_empty() => return unused(&dialects, &names, facts).into_iter().collect(),
         Ok(dialects) => dialects,
         Err(problem) => {
             return vec![Check::failed(
@@ -46,6 +49,8 @@ pub(super) fn dialects(facts: &Facts) -> Vec<Check> {
     };
     let checks = [
         Some(reviewed(&dialects, &names, facts)),
+        unused(&dialects, &names, facts),
+        unit(&dialects, facts),
         quotas(&dialects, &names, facts),
         hami_quotas(&dialects, &names, facts),
     ];
@@ -63,36 +68,69 @@ fn configured(config: Option<&ConfigMap>) -> Result<Vec<Dialect>, String> {
 fn reviewed(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Check {
     let link = "dialects";
     let on: Vec<&str> = dialects.iter().map(Dialect::name).collect();
-    let wanted: Vec<String> = dialects
-        .iter()
-        .flat_map(|dialect| {
-            let annotations = dialect.requesting_annotations().iter().map(ToString::to_string);
-            dialect.resources(names).into_iter().chain(annotations)
-        })
-        .collect();
-    let configurations = [&facts.webhook.mutating, &facts.webhook.validating];
-    let configurations = configurations.into_iter().filter_map(|configuration| configuration.as_ref().ok()?.as_ref());
-    let webhooks = configurations.flat_map(|Configuration { webhooks }| webhooks);
-    let lacking: Vec<(&str, Vec<&String>)> = webhooks
+    let lacking: Vec<(&str, Vec<String>)> = webhooks(facts)
         .filter_map(|webhook| {
-            let expression = condition(webhook)?;
-            let absent = wanted.iter().filter(|name| !expression.contains(&format!("'{name}'"))).collect::<Vec<_>>();
+            let absent = unnamed(condition(webhook)?, dialects, names);
             (!absent.is_empty()).then_some((webhook.name.as_str(), absent))
         })
         .collect();
     let Some((webhook, absent)) = lacking.first() else {
         return Check::ok(link, format!("pods of {} are translated", on.join(", ")));
     };
-    let absent: Vec<&str> = absent.iter().map(|name| name.as_str()).collect();
     Check::failed(
         link,
         format!(
             "{} on, but the match conditions of {webhook} don't name {}: such pods are not translated, and wait for ever",
             on.join(", "),
-            listed(&absent, MOST)
+            listed(absent, MOST)
         ),
         "helm upgrade with webhook.dialects; with the manifests, add the names in webhook-configurations.yaml: docs/dialects",
     )
+}
+
+fn webhooks(facts: &Facts) -> impl Iterator<Item = &Webhook> {
+    let configurations = [&facts.webhook.mutating, &facts.webhook.validating];
+    let configurations = configurations.into_iter().filter_map(|configuration| configuration.as_ref().ok()?.as_ref());
+    configurations.flat_map(|Configuration { webhooks }| webhooks)
+}
+
+/// Whether the match conditions name what a dialect that is off is recognised by.
+fn unused(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Option<Check> {
+    let known = Dialect::NAMES.iter().filter_map(|name| Dialect::deserialize(Value::from(*name)).ok());
+    let off: Vec<Dialect> = known.filter(|known| dialects.iter().all(|on| on.name() != known.name())).collect();
+    let words = |dialect: &Dialect| {
+        let annotations = dialect.requesting_annotations().iter().filter_map(|key| key.texts().next());
+        dialect.resources(names).into_iter().chain(annotations.map(str::to_owned)).collect::<Vec<_>>()
+    };
+    webhooks(facts).find_map(|webhook| {
+        let expression = condition(webhook)?;
+        let is_named = |word: &String| expression.contains(&format!("'{word}'"));
+        let (dialect, word) = off.iter().find_map(|dialect| Some((dialect, words(dialect).into_iter().find(is_named)?)))?;
+        let (webhook, name) = (&webhook.name, dialect.name());
+        Some(Check::warning(
+            "dialects that are off",
+            format!("the match conditions of {webhook} name {word}, and {name} is off: such pods are reviewed, not translated"),
+            format!("add {name} to dialects in the webhook's configuration, or remove its names: docs/dialects/{name}.md"),
+        ))
+    })
+}
+
+/// Whether gpushare's nodes count memory in the unit of the dialect.
+fn unit(dialects: &[Dialect], facts: &Facts) -> Option<Check> {
+    let WrongUnit { found, right } = wrong_unit(dialects, facts.nodes.as_ref().ok()?)?;
+    let remedy = format!("set unit: {right} of gpushare in dialects of the webhook's configuration");
+    Some(Check::warning("unit of gpushare", found, remedy))
+}
+
+/// What these dialects are recognised by and an expression doesn't name.
+fn unnamed(expression: &str, dialects: &[Dialect], names: &ResourceNames) -> Vec<String> {
+    let is_named = |text: &str| expression.contains(&format!("'{text}'"));
+    let of_dialect = |dialect: &Dialect| {
+        let resources = dialect.resources(names).into_iter().filter(|name| !is_named(name));
+        let keys = dialect.requesting_annotations().iter().filter(|key| !key.texts().all(is_named));
+        resources.chain(keys.map(ToString::to_string)).collect::<Vec<_>>()
+    };
+    dialects.iter().flat_map(of_dialect).collect()
 }
 
 fn condition(webhook: &Webhook) -> Option<&str> {
@@ -115,7 +153,7 @@ fn quotas(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Option<
         Check::warning(
             link,
             format!("{} count resources that no pod requests once it is translated", listed(&found, MOST)),
-            "write them anew for requests.nvidia.com/gpu, gpumem, gpumem-percentage and gpucores",
+            format!("write them anew, in requests of {}", all_four(names)),
         )
     })
 }
@@ -134,7 +172,7 @@ fn hami_quotas(dialects: &[Dialect], names: &ResourceNames, facts: &Facts) -> Op
                 "resourcequota {} counts limits of GPU resources, which nothing does any more",
                 listed(&found, MOST)
             ),
-            "write requests.nvidia.com/gpu, gpumem and gpucores in place of limits.…: Kubernetes counts those itself",
+            format!("write requests of {} in place of limits.…: Kubernetes counts those itself", all_four(names)),
         )
     })
 }

@@ -18,6 +18,10 @@ use crate::text::listed;
 
 /// Most nodes that are named.
 const MOST: usize = 3;
+/// The Job and the DaemonSet of deploy/uninstall need a namespace, the account of divvy-node and both ConfigMaps.
+const UNINSTALL: &str = "install Divvy again: kubectl apply -f deploy/manifests/; or remove it: kubectl apply what is gone of \
+    00-namespace.yaml, cluster-config.yaml, node-config.yaml and node-rbac.yaml of deploy/manifests, then kubectl apply -f \
+    deploy/uninstall/";
 /// Label by which the GPU operator selects the nodes of its device plugin.
 const OPERATORS_PLUGIN: &str = "nvidia.com/gpu.deploy.device-plugin";
 /// Label of GPU feature discovery.
@@ -79,9 +83,15 @@ pub(super) fn of_divvy(facts: &Facts) -> Option<Check> {
     }
     let on_nodes = (!names.is_empty()).then(|| format!("on {}: {}", located(&names), parts.join("; ")));
     let policies = facts.policies.iter().flatten().filter(|policy| POLICIES.contains(&&*policy.name_any())).count();
-    let policies = (policies > 0).then(|| format!("{policies} admission policies"));
-    let left: Vec<String> = on_nodes.into_iter().chain(policies).collect();
-    let remedy = "kubectl apply -f deploy/uninstall/, or install Divvy again: kubectl apply -f deploy/manifests/";
+    let left: Vec<String> =
+        on_nodes.into_iter().chain((policies > 0).then(|| format!("{policies} admission policies"))).collect();
+    let remedy = if is_tainted || !traces.is_empty() || facts.webhook.is_installed() {
+        UNINSTALL.to_owned()
+    } else {
+        let policies = (policies > 0).then_some("kubectl delete --ignore-not-found -f deploy/manifests/policy.yaml");
+        let reports = (reports > 0).then_some("kubectl delete crd gpunodes.divvy.dev");
+        [policies, reports].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    };
     (!left.is_empty())
         .then(|| Check::warning(link, format!("no divvy-node runs anywhere; left {}", left.join("; ")), remedy))
 }

@@ -3,6 +3,7 @@ use std::sync::LazyLock;
 
 use divvy_api::ResourceNames;
 use divvy_api::gpunode::GpuNode;
+use divvy_dialects::{Dialect, match_conditions};
 use divvy_index::demand::SchedulingConfig;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
@@ -468,12 +469,16 @@ fn dialects_are_compared_with_the_match_conditions() {
     let breaks = [
         with("[gpushare]", "name in ['nvidia.com/gpucores']", json!({})),
         with("[gpushare, kai]", names, json!({})),
+        with("[kai]", "key in ['gpu-fraction', 'gpu-memory'] || key.startsWith('nvidia.com/container.')", json!({})),
         with("[gpushare]", names, quota.clone()),
         with("[slurm]", names, json!({})),
         with("[kai, kai]", names, json!({})),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
     assert_eq!(with("[]", "", quota), "", "nothing is translated");
+    let kai = serde_saphyr::from_str::<Vec<Dialect>>("[kai]").expect("a name");
+    let conditions = match_conditions("mutate.divvy.dev", &ResourceNames::default(), &kai).expect("one webhook");
+    assert_eq!(with("[kai]", &conditions[0].expression, json!({})), "");
     let in_vain = json!({
         "metadata": { "name": "gpus", "namespace": "ml" },
         "spec": { "hard": { "limits.nvidia.com/gpumem": "20000", "limits.memory": "4Gi" } },
@@ -481,4 +486,40 @@ fn dialects_are_compared_with_the_match_conditions() {
     let hami = "name in ['nvidia.com/gpucores', 'nvidia.com/priority']";
     insta::assert_snapshot!("quota_of_hami", with("[hami]", hami, in_vain.clone()));
     assert_eq!(with("[gpushare]", names, in_vain), "");
+    let off = with("[]", names, json!({}));
+    assert!(off.contains("mutate.divvy.dev name aliyun.com/gpu-mem, and gpushare is off: "), "{off}");
+    assert!(with("[hami]", &format!("{hami} || {names}"), json!({})).contains("gpushare is off"));
+}
+
+#[test]
+fn quotas_are_written_anew_in_the_names_of_the_installation() {
+    let said = wrong(|facts| {
+        let text = "version: v1\ndialects: [gpushare, hami]\n";
+        facts.webhook.config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
+        let cores = "example.com/cores".parse().expect("a name");
+        let names = ResourceNames { cores, ..ResourceNames::default() };
+        facts.config = Ok(Ok(SchedulingConfig { names, ..SchedulingConfig::default() }));
+        let hard = json!({ "requests.aliyun.com/gpu-mem": "20", "limits.nvidia.com/gpumem": "1" });
+        let quota = json!({ "metadata": { "name": "gpus", "namespace": "ml" }, "spec": { "hard": hard } });
+        facts.limits = Ok(Limit::read("ResourceQuota", &quota).into_iter().collect());
+    });
+    let four = "requests of nvidia.com/gpu, nvidia.com/gpumem, nvidia.com/gpumem-percentage and example.com/cores";
+    assert_eq!(said.matches(four).count(), 2, "{said}");
+}
+
+#[test]
+fn unit_of_gpushare_is_compared_with_its_nodes() {
+    let said = |unit: &str| {
+        wrong(|facts| {
+            let text = format!("version: v1\ndialects: [{{name: gpushare, unit: {unit}}}]\n");
+            facts.webhook.config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
+            let amounts = json!({ "aliyun.com/gpu-mem": "15109", "aliyun.com/gpu-count": "1" });
+            let node = json!({ "metadata": { "name": "old" }, "status": { "capacity": amounts } });
+            facts.nodes.as_mut().expect("nodes").push(read(node));
+        })
+    };
+    let warning = "warning: unit of gpushare: a unit of aliyun.com/gpu-mem is 1Mi on old (15109 on a GPU), and 1Gi in the \
+                   dialect gpushare\n  do: set unit: Mi of gpushare in dialects of the webhook's configuration\n";
+    assert!(said("Gi").contains(warning), "{}", said("Gi"));
+    assert!(!said("Mi").contains("unit of gpushare"), "{}", said("Mi"));
 }

@@ -67,6 +67,20 @@ fn host_memory_has_a_column_where_a_node_oversubscribes() {
 }
 
 #[test]
+fn words_of_another_system_are_shown() {
+    let of = |record: &str| {
+        let annotations = [("divvy.dev/dialect".to_owned(), record.to_owned())].into();
+        shown(&index(&[]), &PodView { annotations, ..pod("p", 1, 8, 0) }, false)
+    };
+    let gpushare = r#"{"version":"v1","name":"gpushare","containers":{"a":{"aliyun.com/gpu-mem":"4"},"b":{"aliyun.com/gpu-core.percentage":"25","aliyun.com/gpu-mem":"1"}}}"#;
+    let line = "  translated from gpushare: a: aliyun.com/gpu-mem 4; b: aliyun.com/gpu-core.percentage 25, aliyun.com/gpu-mem 1\n";
+    assert!(of(gpushare).contains(line), "{}", of(gpushare));
+    let kai = of(r#"{"version":"v1","name":"kai","annotations":{"gpu-fraction":"0.5\u001b[2J"}}"#);
+    assert!(kai.contains("  translated from kai: gpu-fraction: 0.5\\u{1b}[2J\n"), "{kai}");
+    assert!(!of("unreadable").contains("translated"), "{}", of("unreadable"));
+}
+
+#[test]
 fn pod_without_gpus_and_cluster_without_nodes_are_explained() {
     insta::assert_snapshot!(shown(&index(&[]), &pod("none", 0, 0, 0), false), @"default/none: the pod requests no GPUs");
     let nowhere = shown(&index(&[]), &pod("p", 1, 8, 0), false);

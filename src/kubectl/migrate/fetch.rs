@@ -1,21 +1,17 @@
 //! What a migration has to know of a cluster.
 
-use kube::ResourceExt as _;
 use kube::api::ListParams;
 
 use super::read::{Objects, Template};
 use crate::cluster::{Cluster, Refusal};
-use crate::inspect::NodeView;
 use crate::limits::Limit;
 
 /// Nodes, pods that haven't ended, `ResourceQuota`s and `LimitRange`s. What can't be read is said in remarks; pods must be.
 pub(super) async fn objects(cluster: &Cluster, remarks: &mut Vec<String>) -> anyhow::Result<Objects> {
     let live = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
     let pods: Vec<Template> = cluster.list_at("/api/v1/pods", live).await?;
-    let nodes: Vec<NodeView> = or_remark(cluster.list_at("/api/v1/nodes", ListParams::default()).await, remarks);
-    let resources = |node: &NodeView| node.resources().map(str::to_owned).collect();
     Ok(Objects {
-        nodes: nodes.iter().map(|node| (node.name_any(), resources(node))).collect(),
+        nodes: or_remark(cluster.list_at("/api/v1/nodes", ListParams::default()).await, remarks),
         pods: pods.into_iter().map(Template::found).collect(),
         limits: or_remark(Limit::list(cluster).await, remarks),
     })

@@ -8,14 +8,14 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::inspect::NodeView;
 use crate::limits::Limit;
 use crate::manifests::templates;
 
 /// What is known of a cluster, or of a file.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    /// Resources that Nodes advertise, by node.
-    pub(super) nodes: BTreeMap<String, Vec<String>>,
+    pub(super) nodes: Vec<NodeView>,
     pub(super) pods: Vec<Found>,
     /// `ResourceQuota`s and `LimitRange`s, with the resources that they name.
     pub(super) limits: Vec<Limit>,

@@ -8,9 +8,14 @@ use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, MigProfile, ResourceNames};
 use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, SCHEDULERS, Translation, spoken};
 use divvy_index::demand::SchedulingConfig;
+use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::read::{Found, Objects};
+use super::steps::steps;
+use super::warnings::warnings;
+use crate::inspect::NodeView;
+use crate::limits::Limit;
 
 /// Everything that concerns GPUs. Fields are added without notice; one that changes its meaning, or goes, comes with another
 /// `version`.
@@ -21,11 +26,16 @@ pub(super) struct Report {
     version: &'static str,
     pub(super) nodes: Vec<Node>,
     pub(super) workloads: Vec<Workload>,
-    pub(super) limits: Vec<Lost>,
+    /// Those that would count nothing any more.
+    pub(super) limits: Vec<Affected>,
+    /// Those that would begin to count pods of their namespace, once these are translated.
+    pub(super) new_limits: Vec<Affected>,
+    /// What the report can't show, or may show wrongly.
+    pub(super) warnings: Vec<String>,
     pub(super) steps: Vec<String>,
 }
 
-/// A node with GPU pods of other systems, or their resources.
+/// A node with GPU pods, other systems' resources, or GPUs that nobody uses.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Node {
     pub(super) name: String,
@@ -58,12 +68,15 @@ pub(super) struct Workload {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refused: Option<String>,
     #[serde(skip)]
-    scheduler: Option<String>,
+    pub(super) scheduler: Option<String>,
+    /// Resources that its pods would request, and don't name as written.
+    #[serde(skip)]
+    gains: BTreeSet<String>,
 }
 
-/// A `ResourceQuota` or `LimitRange` that would count nothing any more.
+/// A `ResourceQuota` or `LimitRange`, with those of its resources that concern it.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Lost {
+pub(super) struct Affected {
     pub(super) kind: &'static str,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -71,7 +84,7 @@ pub(super) struct Lost {
 }
 
 /// System of pods that request whole GPUs or MIG instances by NVIDIA's names, which are Divvy's and HAMi's too.
-const PLAIN: &str = "nvidia.com/gpu";
+pub(super) const PLAIN: &str = "nvidia.com/gpu";
 /// HAMi, whose pods may be in Divvy's words throughout.
 const HAMI: &str = "hami";
 const HAMI_SCHEDULERS: [&str; 2] = ["hami-scheduler", "4pd-scheduler"];
@@ -93,64 +106,62 @@ impl Report {
             workloads.entry((namespace, kind, name, template)).or_insert(workload).pods +=
                 usize::from(found.node.is_some());
         }
-        let resources = |node: &String| -> Vec<String> {
-            objects.nodes.get(node).into_iter().flatten().filter(|name| foreign.contains(*name)).cloned().collect()
+        let workloads: Vec<Workload> = workloads.into_values().collect();
+        let mut report = Self {
+            version: "v1",
+            limits: lost(&objects.limits, &foreign, &workloads, names),
+            new_limits: new(&objects.limits, &workloads),
+            warnings: warnings(objects, dialects, &foreign),
+            nodes: nodes(&objects.nodes, &pods_of, &foreign, names),
+            workloads,
+            steps: Vec::new(),
         };
-        let listed: BTreeSet<&String> = objects.nodes.keys().chain(pods_of.keys()).collect();
-        let nodes = listed.into_iter().map(|name| Node {
-            name: name.clone(),
-            pods: pods_of.get(name).cloned().unwrap_or_default(),
-            resources: resources(name),
-        });
-        let nodes: Vec<Node> = nodes.filter(|node| !node.pods.is_empty() || !node.resources.is_empty()).collect();
-        let lost = objects.limits.iter().filter_map(|limit| {
-            let resources = limit.of(&foreign);
-            let (kind, namespace, name) = (limit.kind, limit.namespace.clone(), limit.name.clone());
-            (!resources.is_empty()).then_some(Lost { kind, namespace, name, resources })
-        });
-        let (workloads, limits): (Vec<Workload>, Vec<Lost>) = (workloads.into_values().collect(), lost.collect());
-        let steps = steps(&nodes, &workloads, &limits, names);
-        Self { version: "v1", nodes, workloads, limits, steps }
+        report.steps = steps(&report, dialects, names);
+        report
     }
 }
 
-/// What an administrator does, in this order.
-fn steps(nodes: &[Node], workloads: &[Workload], limits: &[Lost], names: &ResourceNames) -> Vec<String> {
-    let systems: BTreeSet<&str> =
-        workloads.iter().map(|workload| &*workload.system).filter(|of| *of != PLAIN).collect();
-    if systems.is_empty() && nodes.is_empty() && workloads.is_empty() {
-        return Vec::new();
+/// All with GPUs, if a pod requests one or another system has resources somewhere.
+fn nodes(
+    nodes: &[NodeView],
+    pods_of: &BTreeMap<String, BTreeMap<String, usize>>,
+    foreign: &BTreeSet<String>,
+    names: &ResourceNames,
+) -> Vec<Node> {
+    let known: BTreeMap<String, &NodeView> = nodes.iter().map(|node| (node.name_any(), node)).collect();
+    let node = |name: &String| {
+        let resources = known.get(name).into_iter().flat_map(|node| node.resources());
+        let resources = resources.filter(|resource| foreign.contains(*resource)).map(str::to_owned).collect();
+        Node { name: name.clone(), pods: pods_of.get(name).cloned().unwrap_or_default(), resources }
+    };
+    let has_cards = |node: &Node| {
+        let mut resources = known.get(&node.name).into_iter().flat_map(|node| node.resources());
+        resources.any(|resource| names.counts_cards(resource))
+    };
+    let is_concerned = |node: &Node| !node.pods.is_empty() || !node.resources.is_empty();
+    let all: BTreeSet<&String> = known.keys().chain(pods_of.keys()).collect();
+    let listed: Vec<Node> = all.into_iter().map(node).filter(|node| is_concerned(node) || has_cards(node)).collect();
+    if listed.iter().any(is_concerned) { listed } else { Vec::new() }
+}
+
+/// Limits of resources that no pod names once it is translated, and those that HAMi counts by itself: Kubernetes counts
+/// requests of such resources alone.
+fn lost(limits: &[Limit], foreign: &BTreeSet<String>, workloads: &[Workload], names: &ResourceNames) -> Vec<Affected> {
+    let has_hami = workloads.iter().any(|workload| workload.system == HAMI);
+    let of = |limit: &Limit| {
+        let in_vain = limit.in_vain.iter().filter(|name| has_hami && names.is_ours(name));
+        limit.of(foreign).into_iter().chain(in_vain.map(|name| format!("limits.{name}"))).collect()
+    };
+    limits.iter().filter_map(|limit| Affected::of(limit, of(limit))).collect()
+}
+
+fn new(limits: &[Limit], workloads: &[Workload]) -> Vec<Affected> {
+    let mut gains: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for workload in workloads {
+        gains.entry(&workload.namespace).or_default().extend(workload.gains.iter().cloned());
     }
-    let mut steps = Vec::new();
-    let refused = workloads.iter().filter(|workload| workload.refused.is_some()).count();
-    if refused > 0 {
-        steps.push(format!("change what is refused above ({refused}): such pods could not be created any more"));
-    }
-    let list = systems.into_iter().collect::<Vec<_>>().join(", ");
-    steps.push(format!("install Divvy with dialects: [{list}], on no node yet: daemonset.nodeSelector of the chart"));
-    for limit in limits {
-        let Lost { kind, namespace, name, .. } = limit;
-        let ResourceNames { count, memory, cores, .. } = names;
-        steps.push(format!("write {kind} {namespace}/{name} anew, in requests of {count}, {memory} and {cores}"));
-    }
-    let schedulers: BTreeSet<&str> = workloads.iter().filter_map(|workload| workload.scheduler.as_deref()).collect();
-    if !schedulers.is_empty() {
-        let rewrites: Vec<String> = schedulers.iter().map(|name| format!("{name}=default-scheduler")).collect();
-        steps.push(format!("give their pods to your scheduler: rewriteSchedulers: [{}]", rewrites.join(", ")));
-    }
-    for Node { name, pods, .. } in nodes {
-        let count: usize = pods.values().sum();
-        let running = match count {
-            0 => String::new(),
-            1 => ", which ends 1 GPU pod".to_owned(),
-            _ => format!(", which ends {count} GPU pods"),
-        };
-        steps.push(format!(
-            "kubectl drain {name} --ignore-daemonsets{running}; take the other system's DaemonSet off it, label it for divvy-node, kubectl uncordon {name}"
-        ));
-    }
-    steps.push("kubectl divvy doctor: what the other systems left behind, and how it is removed".to_owned());
-    steps
+    let counted = |limit: &Limit| gains.get(&*limit.namespace).map(|gains| limit.counted(gains)).unwrap_or_default();
+    limits.iter().filter_map(|limit| Affected::of(limit, counted(limit))).collect()
 }
 
 /// Whether a pod in Divvy's words is HAMi's: NVIDIA's plugin has no parts of GPUs, and what Divvy has admitted carries its request.
@@ -162,8 +173,25 @@ fn is_hamis(found: &Found, names: &ResourceNames) -> bool {
 }
 
 /// Resources that a container names.
-fn resources(container: &Container) -> impl Iterator<Item = &String> {
+pub(super) fn resources(container: &Container) -> impl Iterator<Item = &String> {
     container.limits.keys().chain(container.requests.keys())
+}
+
+/// Divvy's resources that a pod requests once it is translated, and doesn't name as written.
+fn gains(pod: &Pod, translation: Option<&Translation>, names: &ResourceNames) -> BTreeSet<String> {
+    let limits = translation.iter().flat_map(|translation| translation.limits.iter().flatten()).flat_map(Amounts::keys);
+    let written: BTreeSet<&String> = pod.containers.iter().flat_map(resources).collect();
+    limits.filter(|name| names.is_ours(name) && !written.contains(name)).cloned().collect()
+}
+
+// === impl Affected ===
+
+impl Affected {
+    /// `None` if none of its resources is concerned.
+    fn of(limit: &Limit, resources: Vec<String>) -> Option<Self> {
+        let Limit { kind, namespace, name, .. } = limit;
+        (!resources.is_empty()).then(|| Self { kind, namespace: namespace.clone(), name: name.clone(), resources })
+    }
 }
 
 // === impl Workload ===
@@ -174,9 +202,9 @@ impl Workload {
         let names = &config.names;
         let Found { kind, namespace, name, template, scheduler, pod, .. } = found;
         let is_told = |resource: &str| names.is_ours(resource) || foreign.contains(resource);
-        let mut keys = dialects.iter().flat_map(Dialect::requesting_annotations);
-        let is_seen = pod.containers.iter().flat_map(resources).any(|resource| is_told(resource))
-            || keys.any(|key| pod.annotations.contains_key(*key));
+        let mut annotations = dialects.iter().flat_map(|dialect| dialect.requesting(&pod.annotations));
+        let is_seen =
+            pod.containers.iter().flat_map(resources).any(|resource| is_told(resource)) || annotations.next().is_some();
         if !is_seen {
             return None;
         }
@@ -206,14 +234,16 @@ impl Workload {
             warnings: Vec::new(),
             refused: None,
             scheduler,
+            gains: BTreeSet::new(),
         };
         Some(match translated {
             Err(refusal) => Self { refused: Some(refusal.to_string()), ..workload },
             Ok(translation) => match becomes(pod, translation.as_ref(), config) {
                 Err(refused) => Self { refused: Some(refused), ..workload },
                 Ok(becomes) => {
+                    let gains = gains(pod, translation.as_ref(), names);
                     let warnings = translation.map(|translation| translation.warnings).unwrap_or_default();
-                    Self { becomes, warnings, ..workload }
+                    Self { becomes, warnings, gains, ..workload }
                 }
             },
         })
@@ -230,8 +260,8 @@ fn written(pod: &Pod, dialects: &[Dialect], is_told: impl Fn(&str) -> bool) -> S
         (!amounts.is_empty()).then(|| format!("{}: {}", container.name, amounts.join(", ")))
     };
     let mut parts: Vec<String> = pod.containers.iter().filter_map(of_container).collect();
-    let keys = dialects.iter().flat_map(Dialect::requesting_annotations);
-    parts.extend(keys.filter_map(|key| Some(format!("{key}: {}", pod.annotations.get(*key)?))));
+    let annotations = dialects.iter().flat_map(|dialect| dialect.requesting(&pod.annotations));
+    parts.extend(annotations.map(|(key, value)| format!("{key}: {value}")));
     parts.join("; ")
 }
 

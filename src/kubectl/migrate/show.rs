@@ -1,27 +1,27 @@
 //! The report for people.
 
-use super::report::{Lost, Node, Report, Workload};
+use super::report::{Affected, Node, Report, Workload};
 use crate::text::{plain, table};
 
 /// Text for a terminal.
 pub(super) fn text(report: &Report) -> String {
-    if report.workloads.is_empty() && report.nodes.is_empty() {
+    let Report { nodes, workloads, limits, new_limits, warnings, steps, .. } = report;
+    if workloads.is_empty() && nodes.is_empty() && warnings.is_empty() {
         return "No pod requests GPUs, and no node has another system's resources.\n".to_owned();
     }
-    let nodes = report.nodes.iter().map(node_row).collect();
-    let workloads = report.workloads.iter().map(workload_row).collect();
-    let limits = report.limits.iter().map(limit_row).collect();
-    let remarks: Vec<String> = report.workloads.iter().flat_map(remarks).collect();
-    let steps = report.steps.iter().enumerate().map(|(at, step)| format!("  {}. {}\n", at + 1, plain(step)));
-    let tables = [nodes, workloads, limits].into_iter().filter(|rows: &Vec<_>| !rows.is_empty());
-    let mut sections: Vec<String> = tables.map(|rows| table(rows, true)).collect();
-    sections.insert(sections.len() - usize::from(!report.limits.is_empty()), remarks.concat());
-    sections.push(if report.steps.is_empty() {
-        String::new()
-    } else {
-        format!("Steps:\n{}", steps.collect::<String>())
-    });
-    sections.retain(|section| !section.is_empty());
+    let steps = steps.iter().enumerate().map(|(at, step)| format!("  {}. {}\n", at + 1, plain(step)));
+    let steps: String = steps.collect();
+    let warnings: Vec<String> = warnings.iter().map(|warning| format!("warning: {}\n", plain(warning))).collect();
+    let sections = [
+        table(nodes.iter().map(node_row).collect(), true),
+        table(workloads.iter().map(workload_row).collect(), true),
+        workloads.iter().flat_map(remarks).collect(),
+        table(limits.iter().map(|limit| limit_row("STOPS MATCHING", limit)).collect(), true),
+        table(new_limits.iter().map(|limit| limit_row("STARTS COUNTING", limit)).collect(), true),
+        warnings.concat(),
+        if steps.is_empty() { steps } else { format!("Steps:\n{steps}") },
+    ];
+    let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
     sections.join("\n")
 }
 
@@ -54,9 +54,9 @@ fn workload_row(workload: &Workload) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn limit_row(limit: &Lost) -> Vec<(&'static str, String)> {
-    let Lost { kind, namespace, name, resources } = limit;
-    vec![("STOPS MATCHING", format!("{} {namespace}/{name}", kind.to_lowercase())), ("RESOURCES", resources.join(", "))]
+fn limit_row<'h>(head: &'h str, limit: &Affected) -> Vec<(&'h str, String)> {
+    let Affected { kind, namespace, name, resources } = limit;
+    vec![(head, format!("{} {namespace}/{name}", kind.to_lowercase())), ("RESOURCES", resources.join(", "))]
 }
 
 /// Lines about a workload's refusal and warnings.

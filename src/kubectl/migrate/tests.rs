@@ -10,6 +10,7 @@ use super::read::{self, Objects, Template};
 use super::report::Report;
 use super::show::text;
 use super::{all, dialects};
+use crate::inspect::NodeView;
 use crate::limits::Limit;
 
 const MANIFESTS: &str = "
@@ -177,6 +178,16 @@ fn pod_that_the_webhook_never_sees_is_not_told() {
     assert_eq!(pod("nvidia.com/gpu.model: A100", ""), []);
     assert_eq!(pod("nvidia.com/gpu.model: A100", "limits: {nvidia.com/gpu: 1}")[0].0, "gpu-model");
     assert_eq!(pod("gpu-fraction: '0.5'", "")[0].0, "kai");
+    assert_eq!(pod("nvidia.cdi.k8s.io/container.a: management.nvidia.com/gpu=all", ""), []);
+}
+
+#[test]
+fn annotation_of_a_container_is_told() {
+    let key = "nvidia.com/container.a.gpu-memory.request";
+    let pod = format!("{{kind: Pod, metadata: {{annotations: {{{key}: 1Gi}}}}, spec: {{containers: [{{name: a}}]}}}}");
+    let [workload] = &*of(&manifests(&pod), &all_dialects()).workloads else { panic!("one") };
+    assert_eq!((&*workload.system, &workload.written), ("kai", &format!("{key}: 1Gi")));
+    assert_eq!(workload.becomes, "a: 1 GPU with 1Gi memory and 0 cores each");
 }
 
 #[test]
@@ -211,6 +222,11 @@ fn pod(name: &str, owner: &Value, node: &str, limits: &Value) -> Value {
     })
 }
 
+fn node(name: &str, capacity: &Value) -> NodeView {
+    let node = json!({ "metadata": { "name": name }, "status": { "capacity": capacity } });
+    serde_json::from_value(node).expect("a Node")
+}
+
 fn cluster() -> Objects {
     let set = |name: &str| json!({ "kind": "ReplicaSet", "name": name, "controller": true });
     let job = json!({ "kind": "Job", "name": "train", "controller": true });
@@ -227,12 +243,12 @@ fn cluster() -> Objects {
     ];
     let quota = json!({ "metadata": { "name": "gpus", "namespace": "ml" }, "spec": { "limits": [{ "type": "Container", "max": { "aliyun.com/gpu-mem": "8" } }] } });
     Objects {
-        nodes: [
-            ("n1".to_owned(), vec!["cpu".to_owned(), "aliyun.com/gpu-mem".to_owned()]),
-            ("n3".to_owned(), vec!["cpu".to_owned()]),
-            ("n4".to_owned(), vec!["nano-gpu/gpu-percent".to_owned()]),
-        ]
-        .into(),
+        nodes: vec![
+            node("n1", &json!({ "cpu": "64", "aliyun.com/gpu-mem": "160", "aliyun.com/gpu-count": "2" })),
+            node("n3", &json!({ "cpu": "64" })),
+            node("n4", &json!({ "nano-gpu/gpu-percent": "100" })),
+            node("n5", &json!({ "nvidia.com/gpu": "8" })),
+        ],
         pods: pods.iter().map(|pod| Template::deserialize(pod).expect("a pod").found()).collect(),
         limits: Limit::read("LimitRange", &quota).into_iter().collect(),
     }
@@ -241,6 +257,13 @@ fn cluster() -> Objects {
 #[test]
 fn cluster_is_shown_node_by_node() {
     insta::assert_snapshot!(text(&of(&cluster(), &all_dialects())));
+}
+
+#[test]
+fn idle_gpus_alone_are_no_migration() {
+    let nodes = vec![node("n5", &json!({ "nvidia.com/gpu": "8" }))];
+    let report = of(&Objects { nodes, ..Objects::default() }, &all_dialects());
+    assert!(report.nodes.is_empty() && report.steps.is_empty(), "{report:?}");
 }
 
 #[test]
@@ -270,10 +293,99 @@ fn amounts_are_told_in_the_resources_of_the_installation() {
     let config = SchedulingConfig { names, ..SchedulingConfig::default() };
     let report = Report::of(&manifests(MANIFESTS), &all_dialects(), &config);
     let says = text(&report);
-    assert!(says.contains("in requests of nvidia.com/gpu, example.com/gpu-memory and nvidia.com/gpucores"), "{says}");
+    let four = "nvidia.com/gpu, example.com/gpu-memory, nvidia.com/gpumem-percentage and nvidia.com/gpucores";
+    assert!(says.contains(&format!("in requests of {four}")), "{says}");
     // Nobody's resource here.
     let serve = report.workloads.iter().find(|workload| workload.name == "serve").expect("it is one of HAMi");
     assert!(!serve.written.contains("gpumem"), "{}", serve.written);
+}
+
+#[test]
+fn dialects_of_the_steps_have_their_settings() {
+    let step = |given: &str| {
+        let given = dialects(given).expect("a list");
+        let says = text(&of(&manifests(MANIFESTS), &given.0));
+        let (_, rest) = says.split_once("dialects: ").expect("a step");
+        let list = &rest[..=rest.find(']').expect("a list")];
+        assert_eq!(dialects(list).expect(list).0, given.0, "{says}");
+        list.to_owned()
+    };
+    assert_eq!(step("[{name: gpushare, unit: Mi}, hami]"), "[{name: gpushare, unit: Mi}, hami]");
+    assert_eq!(step("[gpushare, {name: hami, compute: cap}]"), "[gpushare, {name: hami, compute: cap}]");
+    let replicas = "{kind: Pod, spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu.shared: 1}}}]}}";
+    let given = dialects("[{name: time-slicing, replicas: 4}]").expect("a list").0;
+    let says = text(&of(&manifests(replicas), &given));
+    assert!(says.contains("dialects: [{name: time-slicing, replicas: 4}]\n"), "{says}");
+}
+
+fn limit(kind: &str, spec: &Value) -> Limit {
+    Limit::read(kind, &json!({ "metadata": { "name": "gpus", "namespace": "ml" }, "spec": spec })).expect("a limit")
+}
+
+/// A workload that writes this, with what limits its namespace.
+fn limited(resources: &str, limits: Vec<Limit>) -> Report {
+    let pod = format!(
+        "{{kind: Pod, metadata: {{name: a, namespace: ml}}, spec: {{containers: [{{name: a, resources: {{limits: {{{resources}}}}}}}]}}}}"
+    );
+    of(&Objects { limits, ..manifests(&pod) }, &all_dialects())
+}
+
+#[test]
+fn quota_that_hami_counts_by_itself_stops_matching() {
+    let quota =
+        || limit("ResourceQuota", &json!({ "hard": { "limits.nvidia.com/gpumem": 1, "limits.memory": "1Gi" } }));
+    let report = limited("nvidia.com/gpu: 1, nvidia.com/gpumem: 3000", vec![quota()]);
+    let [lost] = &*report.limits else { panic!("one: {report:?}") };
+    assert_eq!(lost.resources, ["limits.nvidia.com/gpumem"]);
+    assert!(report.new_limits.is_empty(), "{report:?}");
+    for other in ["nvidia.com/gpu: 1", "aliyun.com/gpu-mem: 3"] {
+        let report = limited(other, vec![quota()]);
+        assert!(report.limits.is_empty() && report.new_limits.is_empty(), "{other}: {report:?}");
+    }
+}
+
+#[test]
+fn quota_of_our_resources_starts_counting() {
+    let limits = || {
+        let quota = json!({ "hard": { "requests.nvidia.com/gpu": 0, "requests.nvidia.com/gpumem-percentage": 0 } });
+        let range = json!({ "limits": [{ "type": "Container", "max": { "nvidia.com/gpumem": 2048 } }] });
+        vec![limit("ResourceQuota", &quota), limit("LimitRange", &range)]
+    };
+    let report = limited("aliyun.com/gpu-mem: 3", limits());
+    insta::assert_snapshot!(text(&report));
+    let report = serde_json::to_value(report).expect("plain values");
+    let quota = json!({ "kind": "ResourceQuota", "namespace": "ml", "name": "gpus", "resources": ["nvidia.com/gpu"] });
+    assert_eq!(report["newLimits"][0], quota);
+    let counted = |resources: &str| limited(resources, limits()).new_limits.len();
+    assert_eq!(counted("nvidia.com/gpu: 1, nvidia.com/gpumem: 3000"), 0, "as it does already");
+    let elsewhere = Objects { limits: limits(), ..manifests(&MANIFESTS.replace("nightly", "nightly, namespace: b")) };
+    assert!(of(&elsewhere, &all_dialects()).new_limits.is_empty(), "in another namespace");
+}
+
+#[test]
+fn replicas_without_their_number_are_warned_of() {
+    let replica = json!({ "nvidia.com/gpu.shared": "4" });
+    let owner = json!({ "kind": "Job", "name": "train", "controller": true });
+    let pod = Template::deserialize(pod("train-x", &owner, "n1", &replica)).expect("a pod").found();
+    let objects = Objects { nodes: vec![node("n1", &replica)], pods: vec![pod], limits: Vec::new() };
+    insta::assert_snapshot!(text(&of(&objects, &all_dialects())));
+    let given = dialects("[{name: time-slicing, replicas: 4}]").expect("a list").0;
+    assert_eq!(of(&objects, &given).warnings, [""; 0]);
+    let pod =
+        "{kind: Pod, metadata: {name: a}, spec: {containers: [{resources: {limits: {nvidia.com/gpu.shared: 1}}}]}}";
+    assert!(text(&of(&manifests(pod), &all_dialects())).contains("(workloads pod a) is left out"));
+    let nodes = vec![node("n1", &json!({ "nvidia.com/gpu.shared": "0" }))];
+    assert_eq!(of(&Objects { nodes, ..Objects::default() }, &all_dialects()).warnings, [""; 0], "of a removed plugin");
+}
+
+#[test]
+fn unit_that_nodes_contradict_is_warned_of() {
+    assert_eq!(of(&cluster(), &all_dialects()).warnings, [""; 0]);
+    let given = dialects("[{name: gpushare, unit: Mi}]").expect("a list").0;
+    let says = text(&of(&cluster(), &given));
+    let warning = "warning: a unit of aliyun.com/gpu-mem is 1Gi on n1 (80 on a GPU), and 1Mi in the dialect gpushare: \
+                   pass {name: gpushare, unit: Gi} in --dialects\n";
+    assert!(says.contains(warning), "{says}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn settings(dialects: Value) -> Settings {
 }
 
 /// The pod after the review, which a second review and the validation leave as it is.
-fn admitted(settings: &Settings, asked: &Value) -> (Value, Vec<String>) {
+pub(super) fn admitted(settings: &Settings, asked: &Value) -> (Value, Vec<String>) {
     let reply = mutate_with(settings, asked);
     assert!(reply.allowed, "{}", reply.status);
     let after = apply(asked, &reply.patch);
@@ -138,10 +138,22 @@ fn untranslated_pod_fails_the_validation() {
 fn annotations_alone_request_a_gpu() {
     let settings = settings(json!(["kai"]));
     let mut asked = pod(json!([{ "name": "main" }]));
-    asked["metadata"]["annotations"] = json!({ "gpu-fraction": "0.5" });
-    let (after, _) = admitted(&settings, &asked);
-    let amounts = json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50" });
-    assert_eq!(after["spec"]["containers"][0]["resources"], json!({ "limits": amounts, "requests": amounts }));
+    for (key, value, memory, amount) in [
+        ("gpu-fraction", "0.5", "nvidia.com/gpumem-percentage", "50"),
+        ("nvidia.com/container.main.gpu-memory.request", "1Gi", "nvidia.com/gpumem", "1024"),
+        ("nvidia.cdi.k8s.io/main.gpu-memory.limit", "1Gi", "nvidia.com/gpumem", "1024"),
+    ] {
+        asked["metadata"]["annotations"] = json!({ key: value });
+        let (after, _) = admitted(&settings, &asked);
+        let amounts = json!({ "nvidia.com/gpu": "1", memory: amount });
+        assert_eq!(after["spec"]["containers"][0]["resources"], json!({ "limits": amounts, "requests": amounts }));
+        let annotations = &after["metadata"]["annotations"];
+        assert_eq!(annotations.get(key), None, "{annotations}");
+        let record =
+            json!({ "version": "v1", "name": "kai", "containers": { "main": {} }, "annotations": { key: value } });
+        let written = annotations["divvy.dev/dialect"].as_str().expect("a record");
+        assert_eq!(serde_json::from_str::<Value>(written).expect("JSON"), record);
+    }
 }
 
 #[test]

@@ -26,3 +26,18 @@ fn match_conditions_select_pods_by_resource_or_annotation() {
         assert!(!comes(stranger));
     }
 }
+
+#[test]
+fn annotations_of_containers_select_pods_of_their_dialect() {
+    let comes = |dialects: Value, key: &str| {
+        let dialects = serde_json::from_value(dialects).expect("dialects");
+        let pod = json!({ "metadata": { "annotations": { key: "1Gi" } } });
+        serde_json::from_value::<Pod>(pod).expect("a pod").is_ours(&Settings { dialects, ..Settings::default() })
+    };
+    for key in ["nvidia.com/container.main.gpu-memory.request", "nvidia.cdi.k8s.io/main.gpu-memory.limit"] {
+        assert!(comes(json!(["hami", "kai"]), key) && !comes(json!(["hami"]), key) && !comes(json!([]), key), "{key}");
+    }
+    for key in ["nvidia.cdi.k8s.io/container.main", "nvidia.com/container.main.gpus.devices"] {
+        assert!(!comes(json!(["kai"]), key), "{key}");
+    }
+}

@@ -90,6 +90,12 @@ async fn pods_of_every_system_are_admitted_in_our_words() {
             json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50" }),
         ),
         (
+            "kai-container",
+            json!({}),
+            json!({ "nvidia.com/container.main.gpu-memory.request": "1Gi", "gpu-fraction-num-devices": "2" }),
+            json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "2048" }),
+        ),
+        (
             "koordinator",
             json!({ "koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50" }),
             json!({}),
@@ -143,6 +149,30 @@ async fn pods_of_a_dialect_that_is_off_are_not_reviewed() {
     let refused = bench.create(PODS, &nano("down")).await;
     assert!(refused.code >= 500, "it would wait for ever: {refused:?}");
     assert_eq!(bench.create(PODS, &gpushare("elsewhere")).await.code, 201);
+}
+
+#[tokio::test]
+async fn annotations_of_containers_are_reviewed_with_kai_alone() {
+    let bench = Bench::with_nodes(&[("n1", 8)]).await;
+    let replica = bench.alone(&json!({ "dialects": ["kai"] })).await;
+    let (request, earlier) =
+        ("nvidia.com/container.main.gpu-memory.request", "nvidia.cdi.k8s.io/main.gpu-memory.limit");
+    let of_cdi = "nvidia.cdi.k8s.io/container.main";
+    for (name, dialects, key, is_reviewed) in [
+        ("off", json!([]), request, false),
+        ("off-earlier", json!([]), earlier, false),
+        ("on", json!(["kai"]), request, true),
+        ("on-earlier", json!(["kai"]), earlier, true),
+        ("on-cdi", json!(["kai"]), of_cdi, false),
+    ] {
+        recognise(&bench, &dialects);
+        let before = replica.metric("divvy_admission_reviews_total", &[]).await;
+        let made = bench.create(PODS, &written(name, &json!({}), json!({ key: "1Gi" }))).await;
+        assert_eq!(made.code, 201, "{name}: {made:?}");
+        let reviews = replica.metric("divvy_admission_reviews_total", &[]).await - before;
+        let is_there = made.object["metadata"]["annotations"].get(key).is_some();
+        assert_eq!((reviews > 0.5, is_there), (is_reviewed, !is_reviewed), "{name}: {made:?}");
+    }
 }
 
 #[tokio::test]

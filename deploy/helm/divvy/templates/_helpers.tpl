@@ -18,7 +18,10 @@ and print the objects: there is one description of each object, and both ways of
 {{- include "divvy.config" $keys }}
 {{- end }}
 
-{{/* Resources and annotations by which pods of other systems request GPUs, by the names of dialects. */}}
+{{/*
+Resources and annotations by which pods of other systems request GPUs, by the names of dialects. Annotations of containers
+have one text in front of the container's name and one behind it.
+*/}}
 {{- define "divvy.dialects" -}}
 hami:
   resources:
@@ -47,7 +50,11 @@ volcano:
     - volcano.sh/vgpu-cores
     - volcano.sh/gpu-memory
     - volcano.sh/gpu-number
-kai: {annotations: [gpu-fraction, gpu-memory]}
+kai:
+  annotations: [gpu-fraction, gpu-memory]
+  ofContainers:
+    - [nvidia.com/container., .gpu-memory.]
+    - [nvidia.cdi.k8s.io/, .gpu-memory.]
 koordinator:
   resources:
     - koordinator.sh/gpu
@@ -67,6 +74,7 @@ time-slicing: {resources: [nvidia.com/gpu.shared]}
 {{- $known := include "divvy.dialects" $root | fromYaml }}
 {{- $resources := list $cores }}
 {{- $annotations := list }}
+{{- $ofContainers := "" }}
 {{- range $dialect := $root.Values.webhook.dialects }}
   {{- $settings := kindIs "string" $dialect | ternary (dict "name" $dialect) $dialect }}
   {{- $words := get $known $settings.name }}
@@ -78,11 +86,15 @@ time-slicing: {resources: [nvidia.com/gpu.shared]}
   {{- range $words.annotations }}
     {{- $annotations = append $annotations (squote .) }}
   {{- end }}
+  {{- range $words.ofContainers }}
+    {{- $ofContainers = printf "%s || (key.startsWith('%s') && key.contains('%s'))" $ofContainers (first .) (last .) }}
+  {{- end }}
 {{- end }}
 {{- $text := last . | replace (printf "%s]" $cores) (join ", " $resources | printf "%s]") }}
 {{- with $annotations }}
   {{- $ours := "key.startsWith('divvy.dev/')" }}
-  {{- $text = $text | replace (printf "%s) ||" $ours) (join ", " . | printf "%s || key in [%s]) ||" $ours) }}
+  {{- $theirs := join ", " . | printf "key in [%s]" }}
+  {{- $text = $text | replace (printf "%s) ||" $ours) (printf "%s || %s%s) ||" $ours $theirs $ofContainers) }}
 {{- end }}
 {{- $text }}
 {{- end }}

@@ -161,6 +161,16 @@ fn traces_of_divvy_without_a_daemon_are_left_over() {
             (facts.nodes, facts.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
             facts.policies = Ok(Vec::new());
         }),
+        // With policies, but nothing on Nodes.
+        of_divvy(|facts| {
+            agents(facts).clear();
+            (facts.nodes, facts.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
+        }),
+        // With the webhook, which watches GpuNodes.
+        wrong(|facts| {
+            agents(facts).clear();
+            (facts.nodes, facts.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
+        }),
         // Amounts alone: the annotations were removed by hand.
         of_divvy(|facts| add(facts, bare("node-3", &json!({}), &json!({}), &json!({ "nvidia.com/gpumem": "1" })))),
         of_divvy(|facts| facts.agents = Err(Refusal::Forbidden("User \"x\" cannot list daemonsets".to_owned()))),

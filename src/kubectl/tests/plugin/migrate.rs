@@ -53,6 +53,24 @@ async fn migrate_checks_a_file_without_a_cluster() {
 }
 
 #[tokio::test]
+async fn migrate_checks_a_list_on_standard_input() {
+    let bench = Bench::new().await;
+    let template = json!({ "spec": pod("a", "", &json!({ "aliyun.com/gpu-mem": "3" }))["spec"] });
+    let deployment = json!({ "kind": "Deployment", "metadata": { "name": "serve" }, "spec": { "replicas": 0, "template": template } });
+    let cron = json!({
+        "kind": "CronJob", "metadata": { "name": "nightly" }, "spec": { "jobTemplate": { "spec": { "template": template } } },
+    });
+    let file = bench.home.path().join("list.yaml");
+    std::fs::write(&file, json!({ "apiVersion": "v1", "kind": "List", "items": [deployment, cron] }).to_string())
+        .unwrap();
+    let mut command = bench.command(PROGRAM, "migrate --check -");
+    command.stdin(std::fs::File::open(&file).unwrap());
+    let Ended { code, out, err } = ended(command).await;
+    assert_eq!((code, &*err), (Some(0), ""));
+    assert!(out.contains("deployment serve") && out.contains("cronjob nightly"), "{out}");
+}
+
+#[tokio::test]
 async fn plugin_answers_to_the_name_of_gpushares() {
     let bench = Bench::new().await;
     bench.server.create(&json!(GpuNode::crd())).unwrap();
