@@ -164,6 +164,10 @@ pub struct ShareStatus {
     /// The part of it.
     #[serde(flatten)]
     pub share: Share,
+    /// Another device plugin has allocated it, or the pod's requests can't be read: the container holds the GPU alone until its
+    /// pod ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
 }
 
 /// Texts for `kubectl get gpunodes`, whose JSONPath can't add up.

@@ -75,6 +75,7 @@ pub fn share(node: &GpuNode, pod: &str, card: usize, gib: u64, cores: u32) -> Sh
             exclusive: cores == 100,
             ..Share::default()
         },
+        adopted: false,
     }
 }
 

@@ -189,6 +189,7 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
             cores: Cores::new(rng.random_range(0..12)),
             ..Share::default()
         },
+        adopted: false,
     };
     let ready = json!({"type": "Ready", "status": "True", "reason": "Registered", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = GpuNodeStatus {

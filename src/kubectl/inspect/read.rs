@@ -59,6 +59,9 @@ pub struct Share {
     /// The hardware keeps the container to it, whatever the node's tier, as it is all of a MIG instance.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub by_hardware: bool,
+    /// Another device plugin has allocated it, or the pod's requests can't be read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
 }
 
 /// One object on the way to its fields.
@@ -153,6 +156,7 @@ impl Share {
             pod: fields.required("pod"),
             container: fields.required("container"),
             kind: fields.optional("kind").unwrap_or_default(),
+            adopted: fields.optional("adopted").unwrap_or_default(),
             by_hardware: card.parse().is_ok_and(|card| tier(card) == Tier::Mig),
             card,
             part,

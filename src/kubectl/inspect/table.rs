@@ -84,14 +84,21 @@ fn share_row(share: &Share, uuid: String, columns: Columns) -> Vec<(&'static str
         ("MEMORY", share.part.memory.to_string()),
     ];
     row.extend(columns.has_host.then(|| ("HOST MEMORY", share.part.host.to_string())));
-    row.extend([
-        ("CORES", share.part.cores.to_string()),
-        ("EXCLUSIVE", if share.by_hardware { "by hardware".to_owned() } else { share.part.exclusive.to_string() }),
-    ]);
+    row.extend([("CORES", share.part.cores.to_string()), ("EXCLUSIVE", exclusive(share))]);
     if columns.wide {
         row.push(("POD UID", share.pod_uid.clone()));
     }
     row
+}
+
+fn exclusive(share: &Share) -> String {
+    if share.adopted {
+        "another plugin's".to_owned()
+    } else if share.by_hardware {
+        "by hardware".to_owned()
+    } else {
+        share.part.exclusive.to_string()
+    }
 }
 
 fn held_of(amount: &Amount, write: fn(u64) -> String) -> String {

@@ -124,6 +124,14 @@ fn whole_instances_are_held_by_hardware() {
 }
 
 #[test]
+fn share_of_another_plugins_pod_is_told() {
+    let data = changed(|node| node["status"]["shares"][0]["adopted"] = true.into());
+    let shown = table::render(&report(&[found("node-1", data, host("True", "64"))]), false, true);
+    let line = shown.lines().find(|line| line.contains("train-12")).expect("the share");
+    assert!(line.trim_end().ends_with("another plugin's"), "{shown}");
+}
+
+#[test]
 fn json_has_the_amounts_of_the_table() {
     let report = report(&[found("node-1", node(), host("True", "64"))]);
     insta::assert_json_snapshot!(report);
@@ -332,6 +340,7 @@ fn status_of_todays_daemon_is_read_whole() {
             kind: ContainerKind::Sidecar,
             card: id(0),
             share: Share { memory: Memory::mib(7), cores: Cores::new(3), exclusive: true, host: Memory::mib(2) },
+            adopted: true,
         }],
         tier: Tier::Mps,
         scales: Scales { memory: 50, cores: 300 },

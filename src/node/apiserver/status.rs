@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::View;
 use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
-use divvy_node_core::ledger::{ContainerEntry, Part, PodEntry};
+use divvy_node_core::ledger::{ContainerEntry, Holding, Origin, Part, PodEntry};
 
 /// The status for `view`. `seen`: the one in the cluster, whose transition times are kept for conditions that haven't changed.
 pub(super) fn status(
@@ -72,7 +72,7 @@ fn shares(view: &View) -> Vec<ShareStatus> {
     let of_pod = |entry: &PodEntry| {
         let pod = entry.pod.clone();
         let of_container = |ContainerEntry { request, holding }: &ContainerEntry| {
-            let share = |part: &Part| ShareStatus {
+            let share = |(holding, part): (&Holding, &Part)| ShareStatus {
                 pod_uid: pod.uid.clone(),
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
@@ -80,8 +80,10 @@ fn shares(view: &View) -> Vec<ShareStatus> {
                 kind: request.kind,
                 card: part.card.clone(),
                 share: part.share,
+                adopted: holding.origin == Origin::Adopted,
             };
-            holding.iter().flat_map(|holding| &holding.parts).map(share).collect::<Vec<_>>()
+            let parts = holding.iter().flat_map(|holding| holding.parts.iter().map(move |part| (holding, part)));
+            parts.map(share).collect::<Vec<_>>()
         };
         entry.containers.iter().flat_map(of_container).collect::<Vec<_>>()
     };

@@ -326,6 +326,7 @@ impl World {
                     kind: container.kind,
                     card: card.uuid.clone(),
                     share: container.request.expect("cards").share_on(card.memory),
+                    adopted: false,
                 }));
             }
         }

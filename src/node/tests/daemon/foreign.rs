@@ -43,12 +43,13 @@ impl Foreign {
 // === impl Bench ===
 
 impl Bench {
-    /// Waits until the pod is shown to hold these cards alone.
-    async fn until_alone_on(&self, uid: &str, used: &[u32]) {
+    /// Waits until the pod is shown to hold these cards alone, and whether as another plugin's.
+    async fn until_alone_on(&self, uid: &str, used: &[u32], is_adopted: bool) {
         let mut used: Vec<String> = used.iter().map(|number| Scenario::uuid(*number)).collect();
         used.sort();
         self.until_told("its shares", |status| {
             let shares = status.shares.iter().filter(|share| share.pod_uid == uid && share.share.exclusive);
+            let shares = shares.filter(|share| share.adopted == is_adopted);
             let mut cards: Vec<String> = shares.map(|share| share.card.to_string()).collect();
             cards.sort();
             cards == used
@@ -65,8 +66,10 @@ fn whole() -> Workload {
 async fn keeps_its_gpus(foreign: Foreign, used: &[u32]) {
     // One of a resource that nobody serves any more can't be started again.
     let is_restartable = foreign.resource == GPU;
+    // Devices of NVIDIA's plugin with time-slicing look as if Divvy had allocated them.
+    let is_adopted = foreign.resource != GPU || !foreign.ids.iter().all(|id| id.contains("::"));
     let (mut bench, uid) = foreign.first().await;
-    bench.until_alone_on(&uid, used).await;
+    bench.until_alone_on(&uid, used, is_adopted).await;
     let used: Vec<String> = used.iter().map(|number| Scenario::uuid(*number)).collect();
     for _ in used.len()..CARDS as usize {
         let own = bench.run(whole()).await;
