@@ -64,11 +64,17 @@ impl Client {
         to: SocketAddr,
         request: Request<Empty<Bytes>>,
     ) -> Result<Response<Incoming>, String> {
+        let mut calls = self.connect(to).await?;
+        within("an answer", calls.send_request(request)).await.map_err(|error| error.to_string())
+    }
+
+    /// A connection for several calls at a time.
+    pub(crate) async fn connect(&self, to: SocketAddr) -> Result<http2::SendRequest<Empty<Bytes>>, String> {
         let stream = self.open(to, b"h2").await.map_err(|error| error.to_string())?;
-        let (mut calls, connection) =
+        let (calls, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         tokio::spawn(connection);
-        within("an answer", calls.send_request(request)).await.map_err(|error| error.to_string())
+        Ok(calls)
     }
 
     /// The answer over HTTP/1.1, or why there is none.
@@ -85,7 +91,7 @@ impl Client {
         let request = Request::builder().method(method).uri(format!("https://{to}{path}")).header("accept", accept);
         let answer = self.send(to, request.body(Empty::new()).unwrap()).await.unwrap();
         let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = within("the whole answer", answer.into_body().collect()).await.unwrap().to_bytes();
         let json = serde_json::from_slice(&body);
         (code, json.unwrap_or_else(|error| panic!("{path}: {error}: {body:?}")))
     }

@@ -1,7 +1,8 @@
 //! Watches: from now, from a version, until the end.
 
-use http_body_util::BodyExt as _;
-use hyper::Method;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{Method, Request};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, share};
@@ -133,4 +134,37 @@ async fn watch_goes_on_while_the_api_server_is_away() {
     bench.server.expire();
     bench.server.come_back().await;
     assert_eq!(lines.event().await, ("ADDED".to_owned(), "default.a".to_owned()));
+}
+
+#[tokio::test]
+async fn more_watches_than_places_are_refused_until_one_ends() {
+    const PLACES: usize = 2000;
+    /// Streams that a replica lets a connection have.
+    const STREAMS: usize = 200;
+    let bench = Bench::new().await;
+    let replica = bench.ready(&json!({})).await;
+    let client = bench.client();
+    let watch = || {
+        let uri = format!("https://{}{BASE}/podresources?watch=true", replica.address);
+        Request::get(uri).body(Empty::<Bytes>::new()).unwrap()
+    };
+    let mut open = Vec::new();
+    for _ in 0..PLACES / STREAMS {
+        let mut calls = client.connect(replica.address).await.unwrap();
+        for _ in 0..STREAMS {
+            let answer = within("a watch", calls.send_request(watch())).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            open.push(answer);
+        }
+    }
+    assert_eq!(open.len(), PLACES);
+    let path = format!("{BASE}/podresources?watch=true");
+    let (code, status) = client.ask(replica.address, Method::GET, &path, JSON).await;
+    assert_eq!((code, &status["reason"]), (429, &json!("TooManyRequests")), "{status}");
+    open.pop();
+    until("the place", async || {
+        let answer = client.send(replica.address, watch()).await.unwrap();
+        (answer.status() == 200).then_some(())
+    })
+    .await;
 }
