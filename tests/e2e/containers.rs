@@ -56,6 +56,15 @@ pub fn keep_their_shares(
     Ok(())
 }
 
+/// Fails where a process of `before` has other cards or limits now, or has ended.
+pub fn run_on(before: &BTreeMap<ContainerKey, Running>, now: &BTreeMap<ContainerKey, Running>) -> anyhow::Result<()> {
+    for (key, old) in before {
+        let pid = now.get(key).map(|new| new.pid);
+        ensure!(pid == Some(old.pid), "container {key:?} was process {}, is {pid:?}", old.pid);
+    }
+    keep_their_shares(before, now)
+}
+
 /// All running containers of pods, found by the kubelet's mount of the termination message, which names pod and
 /// container. `minors` are the numbers of the cards' device nodes.
 pub fn running(minors: &BTreeMap<u32, CardId>) -> BTreeMap<ContainerKey, Running> {

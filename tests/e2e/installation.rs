@@ -24,12 +24,23 @@ pub struct Images {
     directory: PathBuf,
 }
 
+/// The version to upgrade from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Older {
+    /// Root of its source.
+    pub source: PathBuf,
+    /// Archives of the version.
+    pub images: Images,
+}
+
+/// Root of the source.
+pub const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Says how Divvy is installed: `processes`, `manifests` or `chart`.
 const VARIABLE: &str = "DIVVY_E2E_INSTALLATION";
 /// Names the directory that `hack/image` wrote to.
 const IMAGES: &str = "DIVVY_E2E_IMAGES";
-/// Names one with images of an older version, to upgrade from; without it, the same images are taken for another version.
-const OLD_IMAGES: &str = "DIVVY_E2E_OLD_IMAGES";
+/// Names the source of the version to upgrade from, with its images in `target/images`.
+const OLDER: &str = "DIVVY_E2E_OLDER";
 
 // === impl Installation ===
 
@@ -45,6 +56,11 @@ impl Installation {
         };
         installation.network().check(programs)?;
         Ok(installation)
+    }
+
+    /// Whether a run has to be of this installation, and isn't to be passed over for want of anything.
+    pub fn is_demanded() -> bool {
+        std::env::var_os(VARIABLE).is_some()
     }
 
     /// Whether the programs are pods.
@@ -69,8 +85,10 @@ fn helm() -> anyhow::Result<PathBuf> {
 impl Images {
     fn find(variable: &str) -> anyhow::Result<Self> {
         let directory = std::env::var_os(variable).map(PathBuf::from);
-        let directory =
-            directory.with_context(|| format!("{variable} isn't set: it names the directory of hack/image"))?;
+        Self::of(&directory.with_context(|| format!("{variable} isn't set: it names the directory of hack/image"))?)
+    }
+
+    fn of(directory: &Path) -> anyhow::Result<Self> {
         let images = Self { directory: directory.canonicalize().with_context(|| directory.display().to_string())? };
         images.archives().try_for_each(|archive| {
             let found = archive.is_file();
@@ -79,9 +97,13 @@ impl Images {
         Ok(images)
     }
 
-    /// Those of another version.
-    pub fn of_another_version(&self) -> anyhow::Result<Self> {
-        if std::env::var_os(OLD_IMAGES).is_some() { Self::find(OLD_IMAGES) } else { Ok(self.clone()) }
+    /// The version to upgrade from; where none is named, this one under another name.
+    pub fn older(&self) -> anyhow::Result<Older> {
+        let Some(source) = std::env::var_os(OLDER).map(PathBuf::from) else {
+            return Ok(Older { source: PathBuf::from(SOURCE), images: self.clone() });
+        };
+        let images = Self::of(&source.join("target/images"))?;
+        Ok(Older { source: source.canonicalize()?, images })
     }
 
     /// The files of what every installation has.

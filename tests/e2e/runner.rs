@@ -89,6 +89,7 @@ fn outside(scenarios: &[Scenario]) -> anyhow::Result<ExitCode> {
     let found = Programs::find().and_then(|programs| Installation::find(&programs));
     let installation = match found.and_then(|installation| root().map(|()| installation)) {
         Ok(installation) => installation,
+        Err(reason) if Installation::is_demanded() => return Err(reason),
         Err(reason) => {
             for scenario in chosen(scenarios, &Installation::Processes) {
                 println!("test {} ... skipped: {reason:#}", scenario.name);

@@ -12,12 +12,10 @@ use tokio::process::Command;
 use super::{Cluster, PATIENCE};
 use crate::containers;
 use crate::control_plane::SCHEDULER_CONFIG;
-use crate::installation::Installation;
+use crate::installation::{Installation, Older, SOURCE};
 use crate::node::NODE;
 use crate::{namespace, pages, view};
 
-/// The root of the source.
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 /// Pods of Divvy.
 const PODS: &str = "/api/v1/namespaces/divvy-system/pods?labelSelector=app.kubernetes.io/name=";
@@ -41,7 +39,7 @@ impl Cluster {
     pub async fn install_pods(&mut self) -> anyhow::Result<()> {
         let installation = self.installation.clone();
         let (Installation::Manifests(images) | Installation::Chart(images, _)) = &installation else { return Ok(()) };
-        for archive in images.of_another_version()?.archives() {
+        for archive in images.older()?.images.archives() {
             self.containerd.import_archive(&archive).await?;
         }
         for image in [DAEMON, WEBHOOK] {
@@ -59,7 +57,7 @@ impl Cluster {
             self.kubectl.run(&["label", "--overwrite", "namespace", "divvy-system", privileged]).await?;
             self.helm(helm, "install divvy DEPLOY/helm/divvy --set-string webhook.extender=on").await?;
         } else {
-            self.apply_manifests().await?;
+            self.apply_manifests(Path::new(SOURCE), None).await?;
         }
         self.rolled_out().await?;
         self.configure_scheduler_by_the_readme().await
@@ -112,21 +110,35 @@ impl Cluster {
         Ok(())
     }
 
-    /// Begins to replace all pods of Divvy by those of another version.
-    pub async fn change_version(&self) -> anyhow::Result<()> {
+    /// Begins to replace Divvy by the older version, by its own manifests or chart.
+    pub async fn install_older(&self) -> anyhow::Result<()> {
+        let (Installation::Manifests(images) | Installation::Chart(images, _)) = &self.installation else {
+            bail!("it is no pod");
+        };
+        let Older { source, .. } = images.older()?;
+        println!("  the older version: {}", source.display());
         if let Installation::Chart(_, helm) = &self.installation {
-            let images = format!("images.node={DAEMON}:{OTHER},images.webhook={WEBHOOK}:{OTHER}");
-            let line = format!("upgrade divvy DEPLOY/helm/divvy --reuse-values --set {images}");
-            return self.helm(helm, &line).await.map(drop);
+            return self.upgrade_by_chart(helm, &source, OTHER).await;
         }
-        for (workload, program) in WORKLOADS.into_iter().zip([DAEMON, WEBHOOK]) {
-            let image = format!("{program}={program}:{OTHER}");
-            self.kubectl.run(&["--namespace=divvy-system", "set", "image", workload, &image]).await?;
-        }
-        Ok(())
+        self.apply_manifests(&source, Some(OTHER)).await
     }
 
-    /// Begins to go back to the version before.
+    /// Begins to replace the older version, by the words of the READMEs.
+    pub async fn upgrade(&self) -> anyhow::Result<()> {
+        if let Installation::Chart(_, helm) = &self.installation {
+            return self.upgrade_by_chart(helm, Path::new(SOURCE), VERSION).await;
+        }
+        self.apply_manifests(Path::new(SOURCE), None).await
+    }
+
+    async fn upgrade_by_chart(&self, helm: &Path, source: &Path, tag: &str) -> anyhow::Result<()> {
+        let chart = source.join("deploy/helm/divvy");
+        let images = format!("images.node={DAEMON}:{tag},images.webhook={WEBHOOK}:{tag}");
+        let line = format!("upgrade divvy {} --reset-then-reuse-values --set {images}", chart.display());
+        self.helm(helm, &line).await.map(drop)
+    }
+
+    /// Begins to go back to the programs before: with manifests, under those that are applied now.
     pub async fn roll_back(&self) -> anyhow::Result<()> {
         if let Installation::Chart(_, helm) = &self.installation {
             return self.helm(helm, "rollback divvy").await.map(drop);
@@ -152,14 +164,20 @@ impl Cluster {
         self.shell(&commands, Path::new(SOURCE)).await.map(drop)
     }
 
-    /// `kubectl apply`, with the extender switched on, as the scheduler is configured for it.
-    pub async fn apply_manifests(&self) -> anyhow::Result<()> {
+    /// `kubectl apply`, with the extender switched on, as the scheduler is configured for it; a tag takes the place of that of the
+    /// images.
+    pub async fn apply_manifests(&self, source: &Path, tag: Option<&str>) -> anyhow::Result<()> {
         let copy = self.files.directory("manifests")?;
-        for entry in std::fs::read_dir(Path::new(DEPLOY).join("manifests"))? {
+        for entry in std::fs::read_dir(source.join("deploy/manifests"))? {
             let entry = entry?;
-            let text = std::fs::read_to_string(entry.path())?;
+            let mut text = std::fs::read_to_string(entry.path())?;
             // The file has it commented out, with its default.
-            let text = if entry.file_name() == "webhook-config.yaml" { with_extender(&text)? } else { text };
+            if entry.file_name() == "webhook-config.yaml" {
+                text = with_extender(&text)?;
+            }
+            if let Some(tag) = tag {
+                text = with_tag(&text, tag);
+            }
             std::fs::write(copy.join(entry.file_name()), text)?;
         }
         self.kubectl.run(&["apply", "-f", &copy.display().to_string()]).await.map(drop)
@@ -279,4 +297,13 @@ fn with_extender(text: &str) -> anyhow::Result<String> {
     let line = text.lines().find(|line| line.contains(off)).context("the line")?;
     let indent = &line[..line.len() - line.trim_start().len()];
     Ok(text.replace(line, &format!("{indent}extender: \"on\"")))
+}
+
+/// The text of a manifest with another tag of its images.
+fn with_tag(text: &str, tag: &str) -> String {
+    let line = |line: &str| match line.rsplit_once(':') {
+        Some((image, _)) if image.trim_start().starts_with("image: divvy-") => format!("{image}:{tag}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }

@@ -3,51 +3,57 @@
 use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
-use divvy_e2e::cluster::{Cluster, FOLLOWS, NODE_PATH, PATIENCE};
+use divvy_e2e::cluster::{Cluster, FOLLOWS, Look, NODE_PATH, PATIENCE};
+use divvy_e2e::containers::{self, ContainerKey, Running};
 use divvy_e2e::files::{RUN_DIRECTORY, STATE_DIRECTORY};
 use divvy_e2e::node::NODE;
-use divvy_e2e::{containers, image, pods, view};
+use divvy_e2e::{image, pods, view};
 use serde_json::json;
 
 const PODS: usize = 30;
+/// Pods that come while another version does.
+const BURST: usize = 20;
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// Both programs are replaced and put back while pods come: none is lost, and those that run keep what they have.
+/// Both programs are replaced by an older version and back, by manifests or chart and by `rollout undo` or `helm rollback`, each
+/// time while pods come: none is lost, and those that run go on with what they have.
 pub(crate) async fn upgraded_and_rolled_back(cluster: &mut Cluster) -> anyhow::Result<()> {
-    cluster.create((0..PODS).map(pods::mixed)).await?;
-    cluster.all_running(PODS).await?;
-    let mut before = cluster.agree().await?.running;
-    for (round, what) in ["another version", "the version before"].into_iter().enumerate() {
-        let first = (round + 1) * PODS;
-        cluster.create((first..first + PODS).map(pods::mixed)).await?;
-        if round == 0 {
-            cluster.change_version().await?;
-        } else {
-            cluster.roll_back().await?;
+    let mut number = BURST;
+    cluster.create((0..number).map(pods::mixed)).await?;
+    cluster.all_running(number).await?;
+    let mut before = of_users(cluster.agree().await?);
+    for what in ["the older version installed", "upgraded", "rolled back", "and again"] {
+        cluster.create((number..number + BURST).map(pods::mixed)).await?;
+        number += BURST;
+        match what {
+            "the older version installed" => cluster.install_older().await?,
+            "upgraded" => cluster.upgrade().await?,
+            _ => cluster.roll_back().await?,
         }
         cluster.rolled_out().await?;
-        cluster.all_running(first + PODS).await?;
-        let look = cluster.agree().await?;
-        containers::keep_their_shares(&before, &look.running)?;
-        before = look.running;
-        println!("  {what}: {} pods run", first + PODS);
+        cluster.all_running(number).await?;
+        let running = of_users(cluster.agree().await?);
+        containers::run_on(&before, &running)?;
+        before = running;
+        println!("  {what}: {number} pods run");
     }
     cluster.clear().await
+}
+
+/// Running containers without those of Divvy itself.
+fn of_users(mut look: Look) -> BTreeMap<ContainerKey, Running> {
+    look.running.retain(|(uid, _), _| look.node.pods.iter().any(|pod| pod.uid == *uid));
+    look.running
 }
 
 /// Pods keep their GPUs when Divvy goes, and it finds them when it is back; without pods it leaves nothing.
 pub(crate) async fn uninstalled_and_installed_again(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.create((0..PODS).map(pods::mixed)).await?;
     cluster.all_running(PODS).await?;
-    let mut look = cluster.agree().await?;
-    // Divvy's own pods end.
-    look.running.retain(|(uid, _), _| look.node.pods.iter().any(|pod| pod.uid == *uid));
-    let before = look.running;
+    let before = of_users(cluster.agree().await?);
     cluster.uninstall().await?;
     nothing_is_left_on_the_node(cluster).await?;
-    let running = cluster.look()?.running;
-    ensure!(running.len() >= before.len(), "{} of {} containers run", running.len(), before.len());
-    containers::keep_their_shares(&before, &running)?;
+    containers::run_on(&before, &cluster.look()?.running)?;
     let shared = before.values().filter(|container| container.has_region).count();
     let kept = cluster.daemon.directories();
     ensure!(kept >= shared, "of {shared} running containers {kept} directories are left");
@@ -55,7 +61,7 @@ pub(crate) async fn uninstalled_and_installed_again(cluster: &mut Cluster) -> an
 
     cluster.install_pods().await?;
     cluster.amounts_ready_beside_pods().await?;
-    containers::keep_their_shares(&before, &cluster.agree().await?.running)?;
+    containers::run_on(&before, &cluster.agree().await?.running)?;
     cluster.clear().await?;
     cluster.uninstall().await?;
     nothing_is_left_on_the_node(cluster).await?;
@@ -63,6 +69,7 @@ pub(crate) async fn uninstalled_and_installed_again(cluster: &mut Cluster) -> an
         let left: Vec<_> = std::fs::read_dir(cluster.files.at(directory))?.filter_map(Result::ok).collect();
         ensure!(left.is_empty(), "{directory}: {left:?}");
     }
+    definitions_stay_until_they_are_deleted(cluster).await?;
     cluster.install_pods().await?;
     cluster.amounts_ready().await
 }
@@ -122,6 +129,24 @@ async fn replicas_run(cluster: &mut Cluster, replicas: usize) -> anyhow::Result<
             Ok(Some(()))
         })
         .await
+}
+
+/// Doctor finds what is left, and its remedy removes it.
+async fn definitions_stay_until_they_are_deleted(cluster: &mut Cluster) -> anyhow::Result<()> {
+    for name in ["gpunodes.divvy.dev", "gpuquotas.divvy.dev"] {
+        let definition = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        ensure!(cluster.api.find(&definition).await?.is_some(), "{name} is gone, and every object with it");
+    }
+    let place = cluster.files.at(".");
+    // Its exit code says that something is wrong.
+    let doctor = "kubectl divvy doctor || true";
+    let said = cluster.shell(doctor, &place).await?;
+    let remedy = "kubectl delete crd gpunodes.divvy.dev";
+    ensure!(said.contains("leftovers of Divvy") && said.contains(remedy), "{said}");
+    cluster.shell(remedy, &place).await?;
+    let said = cluster.shell(doctor, &place).await?;
+    ensure!(!said.contains("leftovers of Divvy"), "{said}");
+    Ok(())
 }
 
 async fn nothing_is_left_on_the_node(cluster: &mut Cluster) -> anyhow::Result<()> {
