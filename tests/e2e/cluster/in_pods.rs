@@ -6,10 +6,11 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail, ensure};
 use divvy_testkit::binaries::Binaries;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{Cluster, PATIENCE};
+use crate::api::Part;
 use crate::containers;
 use crate::control_plane::SCHEDULER_CONFIG;
 use crate::installation::{Installation, Older, SOURCE};
@@ -22,6 +23,8 @@ const PODS: &str = "/api/v1/namespaces/divvy-system/pods?labelSelector=app.kuber
 const DAEMON: &str = "divvy-node";
 const WEBHOOK: &str = "divvy-webhook";
 const APISERVER: &str = "divvy-apiserver";
+const WEBHOOK_CONFIG: &str = "/api/v1/namespaces/divvy-system/configmaps/divvy-webhook";
+const WEBHOOK_FILE: &str = "divvy-webhook.yaml";
 const WORKLOADS: [&str; 2] = ["daemonset/divvy-node", "deployment/divvy-webhook"];
 /// Tags of the images that the manifests name, and of those of another version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -136,6 +139,42 @@ impl Cluster {
         let images = format!("images.node={DAEMON}:{tag},images.webhook={WEBHOOK}:{tag}");
         let line = format!("upgrade divvy {} --reset-then-reuse-values --set {images}", chart.display());
         self.helm(helm, &line).await.map(drop)
+    }
+
+    /// Changes keys of the webhook's configuration: values of the chart, or lines of its ConfigMap.
+    pub(super) async fn configure_pods(&mut self, keys: &Value) -> anyhow::Result<()> {
+        let keys = keys.as_object().context("keys are a map")?;
+        if let Installation::Chart(_, helm) = &self.installation {
+            let values: Vec<String> =
+                keys.iter().map(|(key, value)| format!("--set-json webhook.{key}={value}")).collect();
+            let line = format!("upgrade divvy DEPLOY/helm/divvy --reuse-values {}", values.join(" "));
+            self.helm(helm, &line).await?;
+        } else {
+            let map = self.api.get(WEBHOOK_CONFIG).await?;
+            let before = map["data"][WEBHOOK_FILE].as_str().context("divvy-webhook has no configuration")?;
+            let text = keys.iter().fold(before.to_owned(), |text, (key, value)| format!("{text}{key}: {value}\n"));
+            self.api.patch(WEBHOOK_CONFIG, Part::Object, &json!({"data": {(WEBHOOK_FILE): text}})).await?;
+            self.restart_webhook().await?;
+        }
+        self.rolled_out().await
+    }
+
+    /// Puts the configuration back that was installed.
+    pub async fn configure_pods_as_installed(&mut self) -> anyhow::Result<()> {
+        if let Installation::Chart(..) = self.installation {
+            self.roll_back().await?;
+        } else if self.installation.is_of_pods() {
+            self.upgrade().await?;
+            self.restart_webhook().await?;
+        } else {
+            return Ok(());
+        }
+        self.rolled_out().await
+    }
+
+    async fn restart_webhook(&self) -> anyhow::Result<()> {
+        let restart = ["--namespace=divvy-system", "rollout", "restart", "deployment", WEBHOOK];
+        self.kubectl.run(&restart).await.map(drop)
     }
 
     /// Begins to go back to the programs before: with manifests, under those that are applied now.

@@ -50,6 +50,15 @@ impl Cluster {
         self.webhook_called().await
     }
 
+    /// Changes keys of both replicas' configuration.
+    pub async fn configure_webhook(&mut self, keys: &Value) -> anyhow::Result<()> {
+        if self.installation.is_of_pods() {
+            return self.configure_pods(keys).await;
+        }
+        self.webhook.configure(keys).await?;
+        self.webhook_ready().await
+    }
+
     /// Waits until both are ready.
     pub async fn webhook_ready(&mut self) -> anyhow::Result<()> {
         self.until("two replicas of divvy-webhook that are ready", PATIENCE, async |this| {

@@ -10,6 +10,7 @@ use divvy_api::names::annotation::{CARDS, DIALECT};
 use divvy_dialects::{Dialect, match_conditions};
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::installation::Installation;
 use divvy_e2e::pods::{self, PODS};
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
@@ -37,9 +38,10 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
         { "name": "time-slicing", "replicas": 4 },
     ]);
     cluster.start_webhook().await?;
-    cluster.webhook.configure(&json!({ "dialects": dialects })).await?;
-    cluster.webhook_ready().await?;
-    recognise(cluster, &dialects).await?;
+    cluster.configure_webhook(&json!({ "dialects": dialects })).await?;
+    if !matches!(cluster.installation, Installation::Chart(..)) {
+        recognise(cluster, &dialects).await?;
+    }
     cluster.webhook_called().await?;
 
     let objects = vec![
@@ -47,6 +49,7 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
         written("share", &[json!({ "aliyun.com/gpu-mem": "3" }), json!({ "aliyun.com/gpu-mem": "2" })], json!({})),
         written("volcano", &[json!({ "volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "2000" })], json!({})),
         written("kai", &[json!({})], json!({ "gpu-fraction": "0.25" })),
+        written("fractions", &[json!({})], json!({ "nvidia.com/container.c0.gpu-memory.request": "1Gi" })),
         written(
             "hami",
             &[
@@ -106,6 +109,7 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
     cluster.clear().await?;
     counted_by_a_quota(cluster).await?;
     cluster.clear().await?;
+    cluster.configure_pods_as_installed().await?;
     cluster.stop_webhook().await
 }
 

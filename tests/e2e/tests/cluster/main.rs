@@ -80,7 +80,7 @@ fn main() -> ExitCode {
             Box::pin(hidden::from_those_that_request_none(c))
         }),
         anyhow("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
-        scenario("pods of other systems run as they are", |c| Box::pin(dialects::run_as_they_are(c))),
+        anyhow("pods of other systems run as they are", |c| Box::pin(dialects::run_as_they_are(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         anyhow("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
         scenario("a quota by model is kept to by every leader", |c| Box::pin(quotas::kept_to_by_every_leader(c))),
