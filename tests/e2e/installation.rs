@@ -116,6 +116,11 @@ impl Images {
         self.at("divvy-apiserver")
     }
 
+    /// The file of divvy-mps, which is optional too.
+    pub fn mps(&self) -> PathBuf {
+        self.at("divvy-mps")
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         let arch = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" };
         Path::new(&self.directory).join(format!("{name}-{arch}.tar"))

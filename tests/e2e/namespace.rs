@@ -111,12 +111,18 @@ pub fn seen(cgroup: &str) -> PathBuf {
 /// Puts this library among the host's, as a driver's installation does; returns the directory.
 pub fn install_library(files: &Files, library: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let directory = PathBuf::from(format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH));
-    let own = files.directory("driver")?;
-    fs::copy(library, own.join(name)).with_context(|| format!("copying {}", library.display()))?;
-    let (work, place) = (files.directory("driver-work")?, directory.display().to_string());
-    let options = format!("lowerdir={place},upperdir={},workdir={}", own.display(), work.display());
-    execute("mount", &["-t", "overlay", "-o", &options, "overlay", &place])?;
+    install(files, "driver", library, &directory.join(name))?;
     Ok(directory)
+}
+
+/// Puts a file among those of a directory of the host, by a layer of this name over the directory.
+pub fn install(files: &Files, layer: &str, file: &Path, place: &Path) -> anyhow::Result<()> {
+    let (directory, name) = (place.parent().context("no directory")?, place.file_name().context("no name")?);
+    let (own, work) = (files.directory(layer)?, files.directory(format!("{layer}-work"))?);
+    fs::copy(file, own.join(name)).with_context(|| format!("copying {}", file.display()))?;
+    let directory = directory.display().to_string();
+    let options = format!("lowerdir={directory},upperdir={},workdir={}", own.display(), work.display());
+    execute("mount", &["-t", "overlay", "-o", &options, "overlay", &directory])
 }
 
 /// Unmounts everything below a directory, and removes it.

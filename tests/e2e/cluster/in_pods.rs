@@ -23,6 +23,9 @@ const PODS: &str = "/api/v1/namespaces/divvy-system/pods?labelSelector=app.kuber
 const DAEMON: &str = "divvy-node";
 const WEBHOOK: &str = "divvy-webhook";
 const APISERVER: &str = "divvy-apiserver";
+const MPS: &str = "divvy-mps";
+const MPS_MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/mps/divvy-mps.yaml");
+const MPS_CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fake-gpu/mps/nvidia-cuda-mps-control");
 const WEBHOOK_CONFIG: &str = "/api/v1/namespaces/divvy-system/configmaps/divvy-webhook";
 const WEBHOOK_FILE: &str = "divvy-webhook.yaml";
 const WORKLOADS: [&str; 2] = ["daemonset/divvy-node", "deployment/divvy-webhook"];
@@ -113,6 +116,37 @@ impl Cluster {
         Ok(())
     }
 
+    /// Starts divvy-mps on the node, by its manifest or by the chart's value, beside a stand-in for the driver's control program.
+    pub async fn switch_on_mps(&mut self) -> anyhow::Result<()> {
+        let installation = self.installation.clone();
+        let (Installation::Manifests(images) | Installation::Chart(images, _)) = &installation else {
+            bail!("it is no pod");
+        };
+        let control = Path::new(MPS_CONTROL);
+        let name = control.file_name().context("a name")?;
+        namespace::install(&self.files, "programs", control, &Path::new("/usr/bin").join(name))?;
+        self.containerd.import_archive(&images.mps()).await?;
+        self.kubectl.run(&["label", "node", NODE, "divvy.dev/mps=true"]).await?;
+        if let Installation::Chart(_, helm) = &installation {
+            self.helm(helm, "upgrade divvy DEPLOY/helm/divvy --reuse-values --set mps.enabled=true").await?;
+        } else {
+            self.kubectl.run(&["apply", "-f", MPS_MANIFEST]).await?;
+        }
+        self.until("pod of divvy-mps", PATIENCE, async |this| Ok(this.pods_of(MPS).await?.first().map(drop))).await
+    }
+
+    /// Takes it off again.
+    pub async fn switch_off_mps(&mut self) -> anyhow::Result<()> {
+        if let Installation::Chart(..) = &self.installation {
+            self.roll_back().await?;
+        } else {
+            self.kubectl.run(&["delete", "-f", MPS_MANIFEST]).await?;
+        }
+        self.kubectl.run(&["label", "node", NODE, "divvy.dev/mps-"]).await?;
+        self.until("end of divvy-mps", PATIENCE, async |this| Ok(this.pods_of(MPS).await?.is_empty().then_some(())))
+            .await
+    }
+
     /// Begins to replace Divvy by the older version, by its own manifests or chart.
     pub async fn install_older(&self) -> anyhow::Result<()> {
         let (Installation::Manifests(images) | Installation::Chart(images, _)) = &self.installation else {
@@ -156,7 +190,14 @@ impl Cluster {
             self.api.patch(WEBHOOK_CONFIG, Part::Object, &json!({"data": {(WEBHOOK_FILE): text}})).await?;
             self.restart_webhook().await?;
         }
-        self.rolled_out().await
+        self.rolled_out().await?;
+        // A replica that ends answers for some seconds more, by what it has read.
+        self.until("end of replicas with the configuration before", PATIENCE, async |this| {
+            let all = this.api.get(&format!("{PODS}{WEBHOOK}")).await?;
+            let all = all["items"].as_array().map_or(0, Vec::len);
+            Ok((all == this.pods_of(WEBHOOK).await?.len()).then_some(()))
+        })
+        .await
     }
 
     /// Puts the configuration back that was installed.

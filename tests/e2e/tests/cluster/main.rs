@@ -18,6 +18,7 @@ mod hostile;
 mod installed;
 mod instances;
 mod losses;
+mod mps;
 mod namesakes;
 mod oversubscription;
 mod plugin;
@@ -105,6 +106,10 @@ fn main() -> ExitCode {
         Scenario {
             installed: Installed::AsPods,
             ..scenario("kubectl divvy examines an installation", |c| Box::pin(plugin::examines_the_installation(c)))
+        },
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("MPS serves the containers of a node", |c| Box::pin(mps::serves_containers(c)))
         },
         Scenario {
             installed: Installed::AsPods,
