@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use http_body_util::{BodyExt as _, Empty};
@@ -9,11 +10,17 @@ use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
+/// Longest wait for a page: at the address of a pod that is gone nobody says so.
+const ANSWERS: Duration = Duration::from_secs(10);
+
 /// Reads `/metrics`, `/readyz` and the like.
 pub async fn page(address: SocketAddr, name: &str) -> anyhow::Result<String> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let answer = client.get(format!("http://{address}/{name}").parse()?).await?;
-    let text = answer.into_body().collect().await?.to_bytes();
+    let page = async {
+        let answer = client.get(format!("http://{address}/{name}").parse()?).await?;
+        anyhow::Ok(answer.into_body().collect().await?.to_bytes())
+    };
+    let text = tokio::time::timeout(ANSWERS, page).await.with_context(|| format!("{address} doesn't answer"))??;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 

@@ -144,7 +144,11 @@ impl Cluster {
         }
         self.kubectl.run(&["label", "node", NODE, "divvy.dev/mps-"]).await?;
         self.until("end of divvy-mps", PATIENCE, async |this| Ok(this.pods_of(MPS).await?.is_empty().then_some(())))
-            .await
+            .await?;
+        // No node falls back to a weaker tier by itself.
+        let daemon = format!("--selector=app.kubernetes.io/name={DAEMON}");
+        self.kubectl.run(&["--namespace=divvy-system", "delete", "pod", &daemon]).await?;
+        self.rolled_out().await
     }
 
     /// Begins to replace Divvy by the older version, by its own manifests or chart.
