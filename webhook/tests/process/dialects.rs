@@ -224,3 +224,17 @@ async fn annotations_as_long_as_they_can_be() {
     assert!(output.object["metadata"]["annotations"].get("hami.io/vgpu-devices-allocated").is_none());
     replica.counts("divvy_admission_reviews_total", &["refused"], 1.0).await;
 }
+
+#[tokio::test]
+async fn replicas_that_need_more_gpus_than_a_node_has_are_warned_of() {
+    let dialects = json!([{ "name": "time-slicing", "replicas": 4 }]);
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let _replica = bench.alone(&json!({ "dialects": dialects })).await;
+    recognise(&bench, &dialects);
+    let two = written("two", &json!({ "nvidia.com/gpu.shared": "2" }), json!({}));
+    let made = bench.create(PODS, &two).await;
+    assert_eq!(made.code, 201, "{made:?}");
+    let warned = |what: &str| assert!(made.warnings.iter().any(|text| text.contains(what)), "{made:?}");
+    warned("parts of 2 GPUs: with NVIDIA's plugin they could all be of one");
+    warned("none could ever run this pod");
+}
