@@ -24,26 +24,7 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// Pods of eleven systems as their users write them become pods of ours, and run with what they ask for.
 pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let dialects = json!([
-        "hami",
-        { "name": "nano-gpu", "memoryUnit": "1Gi" },
-        "elastic-gpu",
-        { "name": "gpushare", "outputs": true },
-        "gpu-model",
-        "gpu-manager",
-        "volcano",
-        "kai",
-        "koordinator",
-        "vgpu-manager",
-        { "name": "time-slicing", "replicas": 4 },
-    ]);
-    cluster.start_webhook().await?;
-    cluster.configure_webhook(&json!({ "dialects": dialects })).await?;
-    if !matches!(cluster.installation, Installation::Chart(..)) {
-        recognise(cluster, &dialects).await?;
-    }
-    cluster.webhook_called().await?;
-
+    switch_on(cluster).await?;
     let objects = vec![
         written("nano", &[json!({ "nano-gpu.io/gpu-core": "20", "nano-gpu.io/gpu-memory": "1" })], json!({})),
         written("share", &[json!({ "aliyun.com/gpu-mem": "3" }), json!({ "aliyun.com/gpu-mem": "2" })], json!({})),
@@ -111,6 +92,29 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
     cluster.clear().await?;
     cluster.configure_pods_as_installed().await?;
     cluster.stop_webhook().await
+}
+
+/// Starts the webhook with all systems, and waits until the API server asks it about their pods.
+pub(crate) async fn switch_on(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let dialects = json!([
+        "hami",
+        { "name": "nano-gpu", "memoryUnit": "1Gi" },
+        "elastic-gpu",
+        { "name": "gpushare", "outputs": true },
+        "gpu-model",
+        "gpu-manager",
+        "volcano",
+        "kai",
+        "koordinator",
+        "vgpu-manager",
+        { "name": "time-slicing", "replicas": 4 },
+    ]);
+    cluster.start_webhook().await?;
+    cluster.configure_webhook(&json!({ "dialects": dialects })).await?;
+    if !matches!(cluster.installation, Installation::Chart(..)) {
+        recognise(cluster, &dialects).await?;
+    }
+    cluster.webhook_called().await
 }
 
 /// A `ResourceQuota` counts what a pod requests once it is translated.

@@ -24,6 +24,7 @@ mod oversubscription;
 mod plugin;
 mod powers;
 mod preemption;
+mod printed;
 mod quotas;
 mod rejections;
 mod simulated;
@@ -114,6 +115,10 @@ fn main() -> ExitCode {
         Scenario {
             installed: Installed::AsPods,
             ..scenario("the node is drained and rebooted", |c| Box::pin(installed::drained_and_rebooted(c)))
+        },
+        Scenario {
+            only_when_named: true,
+            ..scenario("printed pods run as they are", |c| Box::pin(printed::run_as_they_are(c)))
         },
         // These leave a cluster without a node.
         Scenario {
