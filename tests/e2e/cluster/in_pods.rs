@@ -159,7 +159,8 @@ impl Cluster {
         let Older { source, .. } = images.older()?;
         println!("  the older version: {}", source.display());
         if let Installation::Chart(_, helm) = &self.installation {
-            return self.upgrade_by_chart(helm, &source, OTHER).await;
+            // It may not know a newer chart's values.
+            return self.upgrade_by_chart(helm, &source, OTHER, "--reset-values").await;
         }
         self.apply_manifests(&source, Some(OTHER)).await
     }
@@ -167,16 +168,15 @@ impl Cluster {
     /// Begins to replace the older version, by the words of the READMEs.
     pub async fn upgrade(&self) -> anyhow::Result<()> {
         if let Installation::Chart(_, helm) = &self.installation {
-            return self.upgrade_by_chart(helm, Path::new(SOURCE), VERSION).await;
+            return self.upgrade_by_chart(helm, Path::new(SOURCE), VERSION, "--reset-then-reuse-values").await;
         }
         self.apply_manifests(Path::new(SOURCE), None).await
     }
 
-    async fn upgrade_by_chart(&self, helm: &Path, source: &Path, tag: &str) -> anyhow::Result<()> {
+    async fn upgrade_by_chart(&self, helm: &Path, source: &Path, tag: &str, values: &str) -> anyhow::Result<()> {
         let chart = source.join("deploy/helm/divvy");
-        let images = format!("images.node={DAEMON}:{tag},images.webhook={WEBHOOK}:{tag}");
-        let line = format!("upgrade divvy {} --reset-then-reuse-values --set {images}", chart.display());
-        self.helm(helm, &line).await.map(drop)
+        let set = format!("--set-string images.node={DAEMON}:{tag},images.webhook={WEBHOOK}:{tag},webhook.extender=on");
+        self.helm(helm, &format!("upgrade divvy {} {values} {set}", chart.display())).await.map(drop)
     }
 
     /// Changes keys of the webhook's configuration: values of the chart, or lines of its ConfigMap.
