@@ -22,13 +22,13 @@ pub(crate) async fn upgraded_and_rolled_back(cluster: &mut Cluster) -> anyhow::R
     cluster.create((0..number).map(pods::mixed)).await?;
     cluster.all_running(number).await?;
     let mut before = of_users(cluster.agree().await?);
-    for what in ["the older version installed", "upgraded", "rolled back", "and again"] {
+    for what in ["the older version installed", "upgraded", "rolled back", "upgraded again"] {
         cluster.create((number..number + BURST).map(pods::mixed)).await?;
         number += BURST;
         match what {
             "the older version installed" => cluster.install_older().await?,
-            "upgraded" => cluster.upgrade().await?,
-            _ => cluster.roll_back().await?,
+            "rolled back" => cluster.roll_back().await?,
+            _ => cluster.upgrade().await?,
         }
         cluster.rolled_out().await?;
         cluster.all_running(number).await?;
