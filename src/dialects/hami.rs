@@ -229,8 +229,8 @@ fn memory(container: Reading<'_>, factor: MemoryFactor, draft: &mut Draft<'_>) -
     Ok(amount.or(percent.map(Size::Percent)))
 }
 
-/// Takes out limits that an author has written for its library, which is Volcano's too: they limit nothing here, and would hide the true ones, which the
-/// node sets, from programs that read them.
+/// Takes out limits that an author has written for its library, which is Volcano's too: they limit nothing here, and would hide
+/// the true ones, which the node sets, from programs that read them.
 pub(crate) fn remove_limit_variables(draft: &mut Draft<'_>) {
     if !draft.requests_gpus() {
         return;

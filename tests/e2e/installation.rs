@@ -63,6 +63,14 @@ impl Installation {
         std::env::var_os(VARIABLE).is_some()
     }
 
+    /// Images of the programs, where these are pods.
+    pub fn images(&self) -> anyhow::Result<&Images> {
+        match self {
+            Self::Manifests(images) | Self::Chart(images, _) => Ok(images),
+            Self::Processes => bail!("the programs are processes: they have no images"),
+        }
+    }
+
     /// Whether the programs are pods.
     pub fn is_of_pods(&self) -> bool {
         *self != Self::Processes

@@ -13,9 +13,9 @@ pub const PODS: &str = "/api/v1/namespaces/default/pods";
 pub const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
 /// Ends by itself, as Jobs' containers and ordinary init containers do.
-const BRIEF: &str = "/bin/busybox sleep 0.2";
+pub const BRIEF: &str = "/bin/busybox sleep 0.2";
 /// Doesn't.
-const LASTING: &str = "exec /bin/busybox sleep 1000000";
+pub const LASTING: &str = "exec /bin/busybox sleep 1000000";
 
 /// The pod as the webhook would let it through: totals over a container's cards, and the requests beside them.
 pub fn object(mut shape: PodShape) -> anyhow::Result<Value> {

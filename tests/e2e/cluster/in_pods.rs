@@ -73,9 +73,7 @@ impl Cluster {
     /// listens.
     pub(super) async fn switch_on_apiserver(&mut self) -> anyhow::Result<SocketAddr> {
         let installation = self.installation.clone();
-        let (Installation::Manifests(images) | Installation::Chart(images, _)) = &installation else {
-            bail!("it is no pod");
-        };
+        let images = installation.images()?;
         self.containerd.import_archive(&images.apiserver()).await?;
         if let Installation::Chart(_, helm) = &installation {
             self.helm(helm, "upgrade divvy DEPLOY/helm/divvy --reuse-values --set apiserver.enabled=true").await?;
@@ -119,9 +117,7 @@ impl Cluster {
     /// Starts divvy-mps on the node, by its manifest or by the chart's value, beside a stand-in for the driver's control program.
     pub async fn switch_on_mps(&mut self) -> anyhow::Result<()> {
         let installation = self.installation.clone();
-        let (Installation::Manifests(images) | Installation::Chart(images, _)) = &installation else {
-            bail!("it is no pod");
-        };
+        let images = installation.images()?;
         let control = Path::new(MPS_CONTROL);
         let name = control.file_name().context("a name")?;
         namespace::install(&self.files, "programs", control, &Path::new("/usr/bin").join(name))?;
@@ -153,9 +149,7 @@ impl Cluster {
 
     /// Begins to replace Divvy by the older version, by its own manifests or chart.
     pub async fn install_older(&self) -> anyhow::Result<()> {
-        let (Installation::Manifests(images) | Installation::Chart(images, _)) = &self.installation else {
-            bail!("it is no pod");
-        };
+        let images = self.installation.images()?;
         let Older { source, .. } = images.older()?;
         println!("  the older version: {}", source.display());
         if let Installation::Chart(_, helm) = &self.installation {

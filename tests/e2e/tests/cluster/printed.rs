@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use divvy_e2e::cluster::{Cluster, PATIENCE};
-use divvy_e2e::pods::PODS;
+use divvy_e2e::pods::{BRIEF, LASTING, PODS};
 use divvy_e2e::{image, view};
 use serde_json::{Map, Value, json};
 
@@ -15,9 +15,6 @@ use crate::dialects;
 const FOLDER: &str = "DIVVY_E2E_PRINTED";
 /// Pods that run at a time: as many as find place together.
 const AT_ONCE: usize = 8;
-/// What an app container, and any other, does in place of its own command.
-const LASTING: &str = "exec /bin/busybox sleep 1000000";
-const BRIEF: &str = "/bin/busybox sleep 0.2";
 
 /// A pod template as it is printed.
 struct Printed {
