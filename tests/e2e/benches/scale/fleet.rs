@@ -167,7 +167,7 @@ impl Fleet {
         Ok(sum)
     }
 
-    /// Waits until the counts are as wanted; a pod that was refused is an error.
+    /// Waits until the counts are as wanted.
     pub(crate) async fn until(
         &mut self,
         cluster: &mut Cluster,
