@@ -1,9 +1,11 @@
 //! Counters of answered calls, and gauges of the cluster state, read when scraped.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use divvy_index::demand::Demand;
 use divvy_index::{Index, Outcome};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -45,6 +47,8 @@ type Durations = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Hi
 struct State {
     index: Arc<Index>,
     leads: Box<dyn Fn() -> bool + Send + Sync>,
+    /// When a scrape first saw each pending pod, by UID.
+    pending_since: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
 /// Seconds; a review or a filter of 500 nodes takes a fraction of a millisecond.
@@ -84,7 +88,8 @@ impl Metrics {
             "End of validity of the client certificate that the scheduler showed last, in seconds since 1970; 0: none yet",
             metrics.scheduler_certificate.clone(),
         );
-        registry.register_collector(Box::new(State { index: Arc::clone(index), leads: Box::new(leads) }));
+        let state = State { index: Arc::clone(index), leads: Box::new(leads), pending_since: Mutex::default() };
+        registry.register_collector(Box::new(state));
         metrics
     }
 
@@ -100,6 +105,17 @@ impl Metrics {
 }
 
 // === impl State ===
+
+impl State {
+    /// How long the scrapes of this replica have seen the same pod pending, at most.
+    fn longest_wait(&self, pending: &[Arc<Demand>]) -> Duration {
+        let now = Instant::now();
+        let mut known = self.pending_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = |pod: &Arc<Demand>| (Arc::clone(&pod.uid), known.get(&pod.uid).copied().unwrap_or(now));
+        *known = pending.iter().map(since).collect();
+        known.values().min().map_or(Duration::ZERO, |first| now.duration_since(*first))
+    }
+}
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,6 +133,7 @@ impl Collector for State {
             ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
         }
         let nodes = self.index.nodes();
+        let pending = self.index.waiting();
         let open = nodes.iter().filter(|node| node.closed.is_none()).count();
         let gauges = [
             ("leader", "Whether this replica is the leader: 1 or 0", f64::from(u8::from((self.leads)()))),
@@ -131,7 +148,12 @@ impl Collector for State {
                 "Pods with reserved GPUs that their node has not reported as allocated yet",
                 count(self.index.reserved().len()),
             ),
-            ("pending_pods", "Pods that request GPUs and are not bound to a node", count(self.index.waiting().len())),
+            ("pending_pods", "Pods that request GPUs and are not bound to a node", count(pending.len())),
+            (
+                "pending_pods_longest_wait_seconds",
+                "How long this replica has seen the same pod pending, at most; 0: none is pending",
+                self.longest_wait(&pending).as_secs_f64(),
+            ),
             (
                 "request_distribution_pods",
                 "Pods that request GPUs from which this replica has learned the request distribution",

@@ -13,6 +13,7 @@ pub mod pages;
 pub mod queries;
 pub mod reviews;
 pub mod scheduling;
+mod suggestions;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};

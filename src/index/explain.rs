@@ -6,7 +6,9 @@
 mod answer;
 mod expectation;
 mod feasibility;
+mod node_selection;
 mod overview;
+mod suggestions;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +29,9 @@ pub use self::answer::{CardAnswer, Fits, NodeAnswer, Part};
 pub use self::expectation::{Expectation, ExpectedPart};
 pub use self::feasibility::Feasibility;
 use self::feasibility::{MOST_NAMED, grouped};
+pub use self::node_selection::{NodeSelection, is_tolerated};
 pub use self::overview::{CardOverview, NodeOverview};
+pub use self::suggestions::{Change, ChangedRequest, EndingPod, KnownPod, Objects, Suggestion};
 use crate::cluster::{Index, NotReserved};
 use crate::demand::{BadDemand, Demand};
 use crate::fit::Query;
@@ -64,6 +68,9 @@ pub struct Explanation {
     /// Expected requests that these nodes are ranked by, if any. Rarer kinds are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expectation>,
+    /// What would let a pod run that waits, the smallest change first; empty where nobody has looked for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub suggestions: Vec<Suggestion>,
     /// All nodes that have reported, the best first, for a pod that waits; for one that is bound and has no cards yet, its
     /// own.
     pub nodes: Vec<NodeAnswer>,
@@ -186,6 +193,7 @@ impl Index {
             state,
             fitting: 0,
             expected: None,
+            suggestions: Vec::new(),
             nodes: Vec::new(),
         };
         if let Ok(Some(demand)) = &demand {

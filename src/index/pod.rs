@@ -5,6 +5,8 @@ mod wire;
 use std::collections::BTreeMap;
 
 use divvy_api::ContainerSpec;
+use k8s_openapi::jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 /// The few fields of `v1.Pod` that are read here. Decoded from the API's JSON; whatever may be absent or null may be so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct PodView {
     pub priority: i32,
     /// Succeeded or Failed.
     pub ended: bool,
+    /// When it ends, if it hasn't.
+    pub end: PodEnd,
     /// CPU request in thousandths of a core, as the scheduler adds it up.
     pub cpu_milli: u32,
     /// Annotations with Divvy's prefix.
@@ -30,6 +34,35 @@ pub struct PodView {
     /// Containers in admission order: init containers as listed, then app containers. Only extended resources of their limits
     /// are kept.
     pub containers: Vec<ContainerSpec>,
+}
+
+/// When a pod ends, by its own object; what is likelier to end soon comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "end", rename_all = "camelCase")]
+pub enum PodEnd {
+    /// Deleted: it is gone at this time at the latest (`metadata.deletionTimestamp`), unless its node doesn't answer.
+    Deleted {
+        /// In UTC.
+        #[serde(serialize_with = "display")]
+        at: Timestamp,
+    },
+    /// The kubelet ends it at this time (`spec.activeDeadlineSeconds`).
+    Deadline {
+        /// In UTC.
+        #[serde(serialize_with = "display")]
+        at: Timestamp,
+    },
+    /// Once its containers have done their work (`restartPolicy` `Never` or `OnFailure`).
+    Completes,
+    /// Nothing is known of it.
+    #[default]
+    Unknown,
+    /// Not before somebody deletes it (`restartPolicy` `Always`).
+    Open,
+}
+
+fn display<S: Serializer>(value: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
 }
 
 /// A pod as lists and watches of the API server bring it.

@@ -10,17 +10,20 @@ mod show;
 
 use std::path::PathBuf;
 
-use divvy_index::pod::PodView;
+use divvy_index::demand::SchedulingConfig;
+use divvy_index::explain::Explanation;
+use serde::Serialize;
 
-use crate::cluster::ClusterArgs;
+use crate::cluster::{Cluster, ClusterArgs};
 use crate::config;
 use crate::output::{CommandOutput, Format, format};
 
-/// Explains where a pod fits and where it doesn't, node by node, and what to do about it
+/// Explains where a pod fits and where it doesn't, node by node, and what would help
 ///
 /// Reads GpuNodes, Nodes and pods with your own permissions and computes the extender's answer, with the code of Divvy's
-/// scheduler extender; the webhook isn't called and may be down. Only GPUs are considered: for node selectors, taints, CPU
-/// and memory see kubectl describe pod. FITS is yes, cordoned (kubectl cordon), not ready or gone (the Node), by eviction
+/// scheduler extender; the webhook isn't called and may be down. Hints name the smallest changes after which the pod fits,
+/// each of which was tried: pods whose end makes room, smaller requests, cordons, node selectors, affinity and taints. CPU
+/// and memory aren't considered: see kubectl describe pod. FITS is yes, cordoned (kubectl cordon), not ready or gone (the Node), by eviction
 /// (of pods of lower priority), not now, never (not even if all GPUs of the node were healthy and free), or unknown (other
 /// nodes took too long). SCORE is the extender's score of these nodes, 10 for the best, as far as CPU doesn't decide;
 /// least-fragmentation expects requests like those of the pods in the cluster. FREE is the most that is free on one GPU.
@@ -64,7 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let cluster = cluster.connect().await?;
     let own_namespace = || namespace.clone().unwrap_or_else(|| cluster.client().default_namespace().to_owned());
     let mut remarks = Vec::new();
-    let pod: PodView = match (from_file, pod) {
+    let asked = match (from_file, pod) {
         (Some(found), _) => fetch::complete(&cluster, found, own_namespace, &mut remarks).await,
         (None, name) => fetch::pod(&cluster, &own_namespace(), &name.unwrap_or_default()).await?,
     };
@@ -72,9 +75,29 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
         Some(config) => config,
         None => config::from_cluster(&cluster, &divvy_namespace, &mut remarks).await,
     };
-    let found = fetch::explanation(&cluster, &pod, config, remarks).await?;
+    let found = fetch::explanation(&cluster, &asked, config, remarks).await?;
     let answer = format(&found.explanation, output, |wide| show::render(&found, wide, !no_headers))?;
     Ok(CommandOutput { answer, remarks: found.remarks, incomplete: false })
+}
+
+/// An explanation for a program, with what isn't known.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explained {
+    #[serde(flatten)]
+    explanation: Explanation,
+    remarks: Vec<String>,
+}
+
+/// Explains a pod of the cluster.
+pub(crate) async fn explain_pod(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    config: SchedulingConfig,
+) -> anyhow::Result<Explained> {
+    let asked = fetch::pod(cluster, namespace, name).await?;
+    let fetch::Found { explanation, remarks } = fetch::explanation(cluster, &asked, config, Vec::new()).await?;
+    Ok(Explained { explanation, remarks })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use divvy_index::Index;
+use divvy_index::explain::{NodeSelection, State as PodState};
 use divvy_index::pod::PodView;
 use divvy_runtime::api_server::errors::describe;
 use divvy_runtime::settings::ObjectName;
@@ -18,10 +19,12 @@ use http::Request;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::bodies::{self, BodyLimits};
 use super::json;
+use super::suggestions::suggestions;
 use crate::access::{Access, Denied};
 use crate::watches::SyncStatus;
 
@@ -89,11 +92,11 @@ impl Queries {
     }
 
     /// The pod as the API server has it; the index keeps what decides cards, of pods that wait.
-    async fn pod(&self, namespace: &str, name: &str) -> Result<PodView, Refusal> {
+    async fn pod(&self, namespace: &str, name: &str) -> Result<Value, Refusal> {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         let request =
             Request::get(path).body(Vec::new()).map_err(|_bad| Refusal::Name(format!("{namespace}/{name}")))?;
-        self.client.request::<PodView>(request).await.map_err(|error| match error {
+        self.client.request::<Value>(request).await.map_err(|error| match error {
             kube::Error::Api(status) if status.code == 404 => Refusal::NotFound(status.message),
             other => Refusal::Unavailable(describe(&other)),
         })
@@ -115,9 +118,20 @@ async fn explain(
         None if body.is_empty() => return Err(Refusal::NoPod),
         None => serde_json::from_slice(&body).map_err(|error| Refusal::Body(error.to_string()))?,
     };
+    let bad = |error: serde_json::Error| Refusal::Body(error.to_string());
+    let selection = NodeSelection::deserialize(&pod).map_err(bad)?;
+    let pod = Arc::new(PodView::deserialize(&pod).map_err(bad)?);
     // A search on thousands of nodes would keep a thread from all other calls.
-    let explained = tokio::task::spawn_blocking(move || answer(&queries.index.explain(&pod, PATIENCE))).await;
-    explained.map_err(|lost| Refusal::Unavailable(lost.to_string()))
+    let (index, asked) = (Arc::clone(&queries.index), Arc::clone(&pod));
+    let explained = tokio::task::spawn_blocking(move || index.explain(&asked, PATIENCE)).await;
+    let mut explained = explained.map_err(|lost| Refusal::Unavailable(lost.to_string()))?;
+    if matches!(explained.state, PodState::Waiting { .. }) {
+        // What is read of the API server in our name is what the caller may read.
+        let may_look = queries.access.check(caller.ip(), &headers, vec![get_nodes(), list_pods()]).await.is_ok();
+        let client = may_look.then_some(&queries.client);
+        explained.suggestions = suggestions(&queries.index, client, &pod, &selection, &explained).await;
+    }
+    Ok(answer(&explained))
 }
 
 /// `namespace/name`. Both go into a path of the API server and may say nothing else there.
@@ -140,6 +154,23 @@ fn get_pods(namespace: &str) -> ResourceAttributes {
         verb: Some("get".to_owned()),
         resource: Some("pods".to_owned()),
         namespace: Some(namespace.to_owned()),
+        ..ResourceAttributes::default()
+    }
+}
+
+fn get_nodes() -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some("get".to_owned()),
+        resource: Some("nodes".to_owned()),
+        ..ResourceAttributes::default()
+    }
+}
+
+/// In all namespaces.
+fn list_pods() -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some("list".to_owned()),
+        resource: Some("pods".to_owned()),
         ..ResourceAttributes::default()
     }
 }

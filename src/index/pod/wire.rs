@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use divvy_api::names::PREFIX;
 use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, Requests, containers, requested_cpu};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
-use super::{ListedPod, PodView};
+use super::{ListedPod, PodEnd, PodView};
 
 #[derive(Deserialize)]
 struct Pod<'a> {
@@ -29,6 +30,8 @@ struct Metadata<'a> {
     name: Option<Cow<'a, str>>,
     #[serde(borrow)]
     resource_version: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    deletion_timestamp: Option<Cow<'a, str>>,
     annotations: Option<FilteredMap<Annotations>>,
 }
 
@@ -38,6 +41,9 @@ struct Spec<'a> {
     #[serde(borrow)]
     node_name: Option<Cow<'a, str>>,
     priority: Option<i32>,
+    active_deadline_seconds: Option<i64>,
+    #[serde(borrow)]
+    restart_policy: Option<Cow<'a, str>>,
     #[serde(borrow)]
     init_containers: Option<Vec<Container<'a>>>,
     #[serde(borrow)]
@@ -53,10 +59,29 @@ struct Status<'a> {
     phase: Option<Cow<'a, str>>,
     #[serde(borrow)]
     nominated_node_name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    start_time: Option<Cow<'a, str>>,
 }
 
 /// Filter for annotations with Divvy's prefix.
 struct Annotations;
+
+/// When a pod ends that is deleted at this time, if it is; that has so many seconds from its start, if that is known; and
+/// that has this restart policy, which an API server always fills in.
+fn end(deleted: Option<&str>, deadline: Option<(i64, &str)>, restart_policy: Option<&str>) -> PodEnd {
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    if let Some(at) = deleted.and_then(time) {
+        return PodEnd::Deleted { at };
+    }
+    let at =
+        deadline.and_then(|(seconds, start)| Some(time(start)?.saturating_add(SignedDuration::from_secs(seconds))));
+    match (at.and_then(Result::ok), restart_policy) {
+        (Some(at), _) => PodEnd::Deadline { at },
+        (None, Some("Never" | "OnFailure")) => PodEnd::Completes,
+        (None, Some(_)) => PodEnd::Open,
+        (None, None) => PodEnd::Unknown,
+    }
+}
 
 // === impl PodView ===
 
@@ -78,7 +103,7 @@ impl From<Pod<'_>> for PodView {
     fn from(pod: Pod<'_>) -> Self {
         let metadata = pod.metadata.unwrap_or_default();
         let spec = pod.spec.unwrap_or_default();
-        let Status { phase, nominated_node_name } = pod.status.unwrap_or_default();
+        let Status { phase, nominated_node_name, start_time } = pod.status.unwrap_or_default();
         let phase = phase.unwrap_or_default();
         let node = |name: Option<Cow<'_, str>>| name.map(Cow::into_owned).filter(|name| !name.is_empty());
         let owned = |text: Option<Cow<'_, str>>| text.unwrap_or_default().into_owned();
@@ -90,6 +115,11 @@ impl From<Pod<'_>> for PodView {
             nominated: node(nominated_node_name),
             priority: spec.priority.unwrap_or(0),
             ended: matches!(&*phase, "Succeeded" | "Failed"),
+            end: end(
+                metadata.deletion_timestamp.as_deref(),
+                spec.active_deadline_seconds.zip(start_time.as_deref()),
+                spec.restart_policy.as_deref(),
+            ),
             cpu_milli: requested_cpu(
                 spec.init_containers.as_deref(),
                 spec.containers.as_deref(),

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::gpuquota::GpuQuota;
 use divvy_index::demand::SchedulingConfig;
-use divvy_index::explain::Explanation;
-use divvy_index::pod::PodView;
+use divvy_index::explain::{Explanation, KnownPod, NodeSelection, Objects};
+use divvy_index::pod::{PodEnd, PodView};
 use divvy_index::{Index, NodeObject, Unschedulable};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -15,6 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::file::Written;
 use crate::cluster::{Cluster, Refusal};
@@ -24,22 +25,30 @@ use crate::inspect::NodeView;
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) explanation: Explanation,
-    /// Namespace and name of pods, by UID.
-    pub(super) names: HashMap<String, String>,
     /// What isn't known.
     pub(super) remarks: Vec<String>,
 }
 
 /// How long nodes are asked, one after another.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long changes are tried that would let the pod run.
+const SUGGESTING: Duration = Duration::from_secs(5);
 /// Field selector of pods that hold or wait for something.
 pub(crate) const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
+/// A pod, and which Nodes it may run on.
+pub(super) type Asked = (PodView, NodeSelection);
+
 /// The pod of this name.
-pub(super) async fn pod(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<PodView> {
+pub(super) async fn pod(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<Asked> {
     let pods: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &ApiResource::erase::<Pod>(&()));
     let pod = serde_json::to_value(cluster.get(&pods, name).await?)?;
-    PodView::deserialize(&pod).map_err(|error| anyhow::anyhow!("error: pod {namespace}/{name} can't be read: {error}"))
+    read(&pod).map_err(|error| anyhow::anyhow!("error: pod {namespace}/{name} can't be read: {error}"))
+}
+
+/// What is read of a pod.
+pub(super) fn read(pod: &Value) -> Result<Asked, serde_json::Error> {
+    Ok((PodView::deserialize(pod)?, NodeSelection::deserialize(pod)?))
 }
 
 /// A pod from a file, with what admission would fill in.
@@ -48,8 +57,8 @@ pub(super) async fn complete(
     written: Written,
     namespace: impl Fn() -> String,
     remarks: &mut Vec<String>,
-) -> PodView {
-    let Written { mut pod, priority_class } = written;
+) -> Asked {
+    let Written { mut pod, selection, priority_class } = written;
     if pod.namespace.is_empty() {
         pod.namespace = namespace();
     }
@@ -62,29 +71,35 @@ pub(super) async fn complete(
             }
         }
     }
-    pod
+    (pod, selection)
 }
 
 /// Fills an index with the cluster and asks it.
 pub(super) async fn explanation(
     cluster: &Cluster,
-    pod: &PodView,
+    (pod, selection): &Asked,
     config: SchedulingConfig,
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Found> {
     let (index, now) = (Index::new(config), Instant::now());
-    let mut names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
+    let names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
+    let known = |(uid, name)| (uid, KnownPod { name, end: PodEnd::Unknown });
+    let mut objects = Objects { pods: names.into_iter().map(known).collect(), ..Objects::default() };
+    objects.gates.clone_from(&selection.gates);
     if let Err(refused) = take_quotas(cluster, &index, Some(&pod.namespace)).await {
         remarks.push(format!("warning: the namespace's GpuQuotas aren't known, and aren't considered: {refused}"));
     }
-    if let Err(refused) = take_machines(cluster, &index).await {
-        remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
+    match take_machines(cluster, &index).await {
+        Ok(nodes) => objects.kept_off = nodes.iter().filter_map(|node| kept_off(selection, node)).collect(),
+        Err(refused) => {
+            remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
+        }
     }
     match cluster.list_at::<PodView>("/api/v1/pods", ListParams::default().fields(NOT_ENDED)).await {
         Ok(pods) => {
             for pod in pods {
                 index.apply_pod(&pod, now);
-                names.insert(pod.uid, format!("{}/{}", pod.namespace, pod.name));
+                objects.pods.insert(pod.uid, KnownPod { name: pod.name, end: pod.end });
             }
             index.expect_counted();
         }
@@ -93,17 +108,26 @@ pub(super) async fn explanation(
              nodes are scored by best fit: {refused}"
         )),
     }
-    Ok(Found { explanation: index.explain(pod, PATIENCE), names, remarks })
+    let mut explanation = index.explain(pod, PATIENCE);
+    explanation.suggestions = index.suggest(pod, &objects, SUGGESTING);
+    Ok(Found { explanation, remarks })
 }
 
-/// Tells the index what the nodes report, and returns who holds shares there: namespace and name, by UID.
+/// The name of a Node that the pod may not run on, and why.
+fn kept_off(selection: &NodeSelection, node: &NodeView) -> Option<(String, String)> {
+    let name = node.name_any();
+    let reason = selection.mismatch(&name, node.labels(), node.taints())?;
+    Some((name, reason))
+}
+
+/// Tells the index what the nodes report, and returns the names of pods that hold shares there, by UID.
 pub(crate) async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, String>, Refusal> {
     let mut names = HashMap::new();
     for (name, node) in gpu_nodes(cluster).await? {
         match node {
             Ok(node) => {
                 let shares = node.status.iter().flat_map(|status| &status.shares);
-                names.extend(shares.map(|share| (share.pod_uid.clone(), format!("{}/{}", share.namespace, share.pod))));
+                names.extend(shares.map(|share| (share.pod_uid.clone(), share.pod.clone())));
                 index.apply_gpu_node(&name, &node);
             }
             Err(problem) => index.apply_unreadable(&name, &problem),
@@ -147,18 +171,22 @@ pub(crate) async fn take_machines(cluster: &Cluster, index: &Index) -> Result<Ve
     let nodes = cluster.list(&Api::<NodeView>::all(cluster.client()), None).await?;
     let mut names = HashSet::new();
     for node in &nodes {
-        let name = node.name_any();
-        let reason = Unschedulable::from_node(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
-        let count = node.allocatable(index.config().names.count.as_str());
-        let object = NodeObject {
-            unschedulable: reason,
-            allocatable_cpu: node.cpu_milli(),
-            allocatable_gpus: count.and_then(|count| count.parse().ok()),
-            ..NodeObject::default()
-        };
-        index.apply_node(&name, object);
-        names.insert(name);
+        apply_machine(index, node);
+        names.insert(node.name_any());
     }
     index.keep_nodes(&names);
     Ok(nodes)
+}
+
+/// Tells the index what keeps pods away from a Node.
+pub(crate) fn apply_machine(index: &Index, node: &NodeView) {
+    let reason = Unschedulable::from_node(node.is_cordoned(), node.not_ready(Timestamp::now()).is_none());
+    let count = node.allocatable(index.config().names.count.as_str());
+    let object = NodeObject {
+        unschedulable: reason,
+        allocatable_cpu: node.cpu_milli(),
+        allocatable_gpus: count.and_then(|count| count.parse().ok()),
+        ..NodeObject::default()
+    };
+    index.apply_node(&node.name_any(), object);
 }

@@ -42,7 +42,7 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     if let Some(Expectation { pods, .. }) = expected.as_ref().filter(|_| wide) {
         lines.push(format!("  expected: requests like those of {pods} pods\n"));
     }
-    lines.extend(hints(found).iter().map(|hint| format!("  hint: {}\n", plain(hint))));
+    lines.extend(hints(&found.explanation).iter().map(|hint| format!("  hint: {}\n", plain(hint))));
     let containers = asks.iter().flat_map(|asks| &asks.containers).map(container_row).collect();
     let columns = Columns { wide, has_host: nodes.iter().any(|node| node.host_memory_mi.is_some()) };
     let cards: Vec<Row> = nodes.iter().filter(|_| wide).flat_map(|node| card_rows(node, columns)).collect();

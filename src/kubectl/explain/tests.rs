@@ -3,8 +3,9 @@ use std::time::Instant;
 use divvy_api::gpunode::{GpuNode, Oversubscription};
 use divvy_api::{Memory, Tier};
 use divvy_index::demand::SchedulingConfig;
+use divvy_index::explain::{KnownPod, Objects};
 use divvy_index::fixture::{AGES, condition, node, pod, share, status};
-use divvy_index::pod::PodView;
+use divvy_index::pod::{PodEnd, PodView};
 use divvy_index::{Index, NodeObject, Unschedulable};
 
 use super::fetch::Found;
@@ -19,9 +20,11 @@ fn index(nodes: &[GpuNode]) -> Index {
 }
 
 fn shown(index: &Index, pod: &PodView, wide: bool) -> String {
-    let names = [("low".to_owned(), "default/low".to_owned())].into();
-    let found = Found { explanation: index.explain(pod, AGES), names, remarks: Vec::new() };
-    show::render(&found, wide, true)
+    let low = KnownPod { name: "low".to_owned(), end: PodEnd::Completes };
+    let objects = Objects { pods: [("low".to_owned(), low)].into(), ..Objects::default() };
+    let mut explanation = index.explain(pod, AGES);
+    explanation.suggestions = index.suggest(pod, &objects, AGES);
+    show::render(&Found { explanation, remarks: Vec::new() }, wide, true)
 }
 
 #[test]

@@ -109,9 +109,20 @@ impl NodeView {
         parse_cpu(self.status.allocatable.get("cpu")?).ok()
     }
 
+    /// Its labels.
+    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
+        const NONE: &BTreeMap<String, String> = &BTreeMap::new();
+        self.metadata.labels.as_ref().unwrap_or(NONE)
+    }
+
+    /// Its taints.
+    pub(crate) fn taints(&self) -> &[Taint] {
+        &self.spec.taints
+    }
+
     /// Taints that keep off pods which don't tolerate them.
     pub(crate) fn hard_taints(&self) -> impl Iterator<Item = &Taint> {
-        self.spec.taints.iter().filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"))
+        self.taints().iter().filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"))
     }
 
     /// Whether it carries a taint that leads pods without GPUs elsewhere.

@@ -14,6 +14,7 @@ mod https;
 mod large_pods;
 mod leaders;
 mod memory;
+mod metrics;
 mod outages;
 mod queries;
 mod quotas;

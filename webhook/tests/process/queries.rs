@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, pod};
 use crate::https::{Answer, Https};
 use crate::replica::Replica;
+use crate::until;
 
 struct Scene {
     replica: Replica,
@@ -95,6 +96,54 @@ async fn explain_accepts_a_pod_in_the_body() {
     }
     let refused = scene.ask("bob", "/explain", &" ".repeat((3 << 20) + 1)).await;
     assert_eq!(refused.code.as_u16(), 413);
+}
+
+#[tokio::test]
+async fn explain_suggests_what_the_caller_may_see() {
+    let scene = Scene::new().await;
+    let server = &scene.bench.server;
+    let mut batch = pod("batch", 30, 0);
+    batch["spec"]["restartPolicy"] = "Never".into();
+    let batch = scene.bench.pod(&batch).await;
+    server.bind("default", "batch", "n1", &json!({})).unwrap();
+    let uid = batch["metadata"]["uid"].clone();
+    let share = json!({
+        "podUid": uid, "namespace": "default", "pod": "batch", "container": "main", "card": "GPU-n1-0", "memoryMi": 30720,
+        "cores": 0,
+    });
+    scene.bench.report("n1", |status| status["shares"] = json!([share]));
+    let large = pod("large", 35, 0).to_string();
+    let suggestions = async || scene.ask("bob", "/explain", &large).await.json()["suggestions"].clone();
+    until("the share in an explanation", async || {
+        let found = suggestions().await;
+        (found[1]["kind"] == "endOfPods").then_some(())
+    })
+    .await;
+    // Bob may list GpuNodes alone.
+    let text = suggestions().await[1]["text"].clone();
+    assert_eq!(text, format!("n1 has GPUs for it once {} ends", uid.as_str().unwrap()));
+
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let rules = json!([{ "apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list"] }]);
+    let role = json!({ "apiVersion": rbac, "kind": "ClusterRole", "metadata": { "name": "look" }, "rules": rules });
+    let subjects = json!([{ "kind": "User", "name": "bob" }]);
+    let binding = json!({
+        "apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": { "name": "look" },
+        "roleRef": { "kind": "ClusterRole", "name": "look" }, "subjects": subjects,
+    });
+    server.create(&role).unwrap();
+    server.create(&binding).unwrap();
+    assert_eq!(suggestions().await[1]["text"], "n1 has GPUs for it once default/batch (ends by itself) ends");
+    assert_eq!(
+        suggestions().await[0]["text"],
+        "n1 has GPUs for it now if main asks for nvidia.com/gpumem 10Gi instead of 35Gi"
+    );
+    let taint = json!([{ "key": "team", "value": "ml", "effect": "NoSchedule" }]);
+    server.edit("Node", "", "n1", |node| node["spec"]["taints"] = taint).unwrap();
+    assert_eq!(suggestions().await, Value::Null, "there is no other node");
+    let small = scene.ask("bob", "/explain", &pod("small", 8, 0).to_string()).await.json();
+    let text = "n1 has GPUs for it, but the pod doesn't tolerate the node's taint team=ml:NoSchedule";
+    assert_eq!(small["suggestions"][0]["text"], text, "{small}");
 }
 
 /// What is asked of the API server in our name is what the caller may ask himself.

@@ -40,7 +40,7 @@ struct Life {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Bind { pod: PodView, node: usize, fails: bool },
+    Bind { pod: Box<PodView>, node: usize, fails: bool },
     TellPod(Pick),
     Admit(usize, Pick),
     Report(usize),
@@ -218,7 +218,7 @@ impl Truth {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Bind { pod, node, fails } => self.bind(pod, NODES[node], fails),
+            Event::Bind { pod, node, fails } => self.bind(*pod, NODES[node], fails),
             Event::TellPod(which) => {
                 if let Some(uid) = self.pick(which) {
                     let life = &self.pods[&uid];
@@ -313,8 +313,11 @@ fn pods() -> impl Strategy<Value = PodView> {
 }
 
 fn events() -> impl Strategy<Value = Event> {
-    let bind =
-        (pods(), 0..2usize, prop::bool::weighted(0.1)).prop_map(|(pod, node, fails)| Event::Bind { pod, node, fails });
+    let bind = (pods(), 0..2usize, prop::bool::weighted(0.1)).prop_map(|(pod, node, fails)| Event::Bind {
+        pod: Box::new(pod),
+        node,
+        fails,
+    });
     prop_oneof![
         8 => bind,
         5 => any::<Pick>().prop_map(Event::TellPod),

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use divvy_index::demand::{Demand, Shape};
+use divvy_index::explain::is_tolerated;
 use divvy_index::{Index, Node, Query};
 use divvy_placement::Card;
 use serde::Serialize;
 
-use super::objects::{LiveNode, LivePod, is_tolerated, requested_of_nodes};
+use super::objects::{LiveNode, LivePod, requested_of_nodes};
 
 /// Free GPUs of which this is so. Parts of GPUs count as such, by the mean of memory and compute.
 #[derive(Clone, Debug, Serialize)]

@@ -111,23 +111,6 @@ impl LiveNode {
     }
 }
 
-/// Whether a pod with these tolerations is let in.
-pub(super) fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
-    tolerations.iter().any(|toleration| tolerates(toleration, taint))
-}
-
-/// `ToleratesTaint` of `k8s.io/component-helpers`, without the comparisons of numbers, which are off by default.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let set = |text: &'_ Option<String>| text.clone().filter(|text| !text.is_empty());
-    set(&toleration.effect).is_none_or(|effect| effect == taint.effect)
-        && set(&toleration.key).is_none_or(|key| key == taint.key)
-        && match toleration.operator.as_deref() {
-            Some("Exists") => true,
-            None | Some("" | "Equal") => set(&toleration.value) == set(&taint.value),
-            Some(_) => false,
-        }
-}
-
 // === impl HostMemory ===
 
 impl HostMemory {
@@ -183,30 +166,5 @@ mod tests {
     fn pod_without_a_spec_requests_nothing() {
         let pod: LivePod = serde_json::from_value(json!({ "metadata": { "name": "a" } })).expect("a pod");
         assert_eq!((pod.memory, pod.is_of_node, pod.tolerations.len()), (0, false, 0));
-    }
-
-    #[test]
-    fn taints_are_tolerated_as_by_the_scheduler() {
-        let taint = |value: Option<&str>| Taint {
-            key: "dedicated".into(),
-            value: value.map(Into::into),
-            effect: "NoSchedule".into(),
-            time_added: None,
-        };
-        let cases = [
-            (json!({ "operator": "Exists" }), true),
-            (json!({ "key": "dedicated", "operator": "Exists", "effect": "NoExecute" }), false),
-            (json!({ "key": "dedicated", "value": "research" }), true),
-            (json!({ "key": "dedicated", "value": "research", "effect": "NoSchedule" }), true),
-            (json!({ "key": "dedicated", "value": "web" }), false),
-            (json!({ "key": "dedicated" }), false),
-            (json!({ "key": "other", "operator": "Exists" }), false),
-            (json!({ "key": "dedicated", "operator": "Gt", "value": "1" }), false),
-        ];
-        for (toleration, is_let_in) in cases {
-            let tolerations = pod(&json!({ "containers": [], "tolerations": [toleration] })).tolerations;
-            assert_eq!(is_tolerated(&taint(Some("research")), &tolerations), is_let_in, "{toleration}");
-        }
-        assert!(!is_tolerated(&taint(None), &[]));
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 use divvy_api::annotation::PolicyName;
 use divvy_api::request::Sharing;
 use divvy_index::demand::Demand;
+use divvy_index::explain::is_tolerated;
 use divvy_index::{Index, Node};
 use divvy_placement::{Card, is_allowed};
 use divvy_simulate::churn::Unplaced;
@@ -25,7 +26,7 @@ use divvy_simulate::workload::{Kind, Machine, Models, Part, Taints, Workload, Wo
 use k8s_openapi::api::core::v1::Taint;
 use serde::Serialize;
 
-use super::objects::{LiveNode, LivePod, is_tolerated, requested_of_nodes};
+use super::objects::{LiveNode, LivePod, requested_of_nodes};
 
 /// GPUs that are left under one scheduler.
 #[derive(Debug, Serialize)]

@@ -1,0 +1,22 @@
+//! Annotations of the pod that alone keep it from free GPUs.
+
+use divvy_api::names::annotation::INPUTS;
+
+use super::{Change, MOST, Search, Suggestion};
+use crate::demand::{Demand, Exceeded};
+use crate::pod::PodView;
+
+impl Search<'_> {
+    pub(super) fn by_annotation(&self, pod: &PodView, exceeded: &[Exceeded]) -> Vec<Suggestion> {
+        let without = |key: &'static str| {
+            let mut pod = pod.clone();
+            let value = pod.annotations.remove(key)?;
+            let demand = Demand::of(&pod, self.config).ok()??;
+            let allowed = demand.avoiding(exceeded);
+            let node = self.first_fit(&allowed)?;
+            let cards = node.cards_without(|holder| self.is_own(holder));
+            Some(self.found(Change::DropAnnotation { key, value }, node, &cards, &allowed))
+        };
+        INPUTS.into_iter().filter_map(without).take(MOST).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! What would let a waiting pod run, with the Nodes and pods that it names as the API server has them: the index keeps no
+//! labels, taints or names.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use divvy_index::Index;
+use divvy_index::explain::{Explanation, Fits, KnownPod, NodeSelection, Objects, Suggestion};
+use divvy_index::pod::PodView;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::core::Request;
+use kube::{Api, Client};
+use serde::Deserialize;
+
+/// Longest search for one set of suggestions, and longest wait for the objects that they name.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Most fitting nodes that are asked whether the pod may run there; where it may on none of them, others may still do.
+const MOST_FITTING: usize = 64;
+/// Sets of suggestions, each without the nodes that the last one named and the pod may not run on.
+const ROUNDS: usize = 4;
+/// Nodes that are read at once.
+const AT_ONCE: usize = 8;
+
+/// Objects for the suggestions of one pod.
+struct Lookup<'a> {
+    /// `None`: nothing may be read.
+    client: Option<&'a Client>,
+    selection: &'a NodeSelection,
+    objects: Objects,
+    /// Nodes that have been read, or can't be.
+    asked: HashSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Pods {
+    items: Vec<PodView>,
+}
+
+/// Suggestions for a pod that was explained so; without a client by GPUs alone, and pods by their UIDs.
+pub(super) async fn suggestions(
+    index: &Arc<Index>,
+    client: Option<&Client>,
+    pod: &Arc<PodView>,
+    selection: &NodeSelection,
+    explanation: &Explanation,
+) -> Vec<Suggestion> {
+    let objects = Objects { gates: selection.gates.clone(), ..Objects::default() };
+    let mut lookup = Lookup { client, selection, objects, asked: HashSet::new() };
+    let fitting = explanation.nodes.iter().take_while(|node| node.fits == Fits::Now).take(MOST_FITTING);
+    lookup.read(fitting.map(|node| node.name.clone()).collect()).await;
+    for _ in 0..ROUNDS {
+        let (index, pod, objects) = (Arc::clone(index), Arc::clone(pod), lookup.objects.clone());
+        let found = tokio::task::spawn_blocking(move || index.suggest(&pod, &objects, PATIENCE)).await;
+        let found = found.unwrap_or_default();
+        let named = found.iter().filter_map(|suggestion| suggestion.node.clone());
+        let unknown: HashSet<String> = named.filter(|name| !lookup.asked.contains(name)).collect();
+        if unknown.is_empty() {
+            return found;
+        }
+        lookup.read(unknown).await;
+    }
+    Vec::new()
+}
+
+// === impl Lookup ===
+
+impl Lookup<'_> {
+    /// Reads these nodes, and the pods there; what can't be read in time counts as unknown.
+    async fn read(&mut self, names: HashSet<String>) {
+        self.asked.extend(names.iter().cloned());
+        let Some(client) = self.client else { return };
+        let read = async |name: &String| {
+            let node = Api::<Node>::all(client.clone()).get(name).await.ok();
+            (node, pods_of(client, name).await.unwrap_or_default())
+        };
+        let mut reads = std::pin::pin!(futures::stream::iter(&names).map(read).buffer_unordered(AT_ONCE));
+        let _elapsed = tokio::time::timeout(PATIENCE, async {
+            while let Some((node, pods)) = reads.next().await {
+                self.objects.kept_off.extend(node.and_then(|node| kept_off(self.selection, node)));
+                let known = |pod: PodView| (pod.uid, KnownPod { name: pod.name, end: pod.end });
+                self.objects.pods.extend(pods.into_iter().map(known));
+            }
+        })
+        .await;
+    }
+}
+
+/// The node's name, and why the pod may not run there.
+fn kept_off(selection: &NodeSelection, Node { metadata, spec, .. }: Node) -> Option<(String, String)> {
+    let name = metadata.name?;
+    let (labels, taints) = (metadata.labels.unwrap_or_default(), spec.and_then(|spec| spec.taints).unwrap_or_default());
+    let reason = selection.mismatch(&name, &labels, &taints)?;
+    Some((name, reason))
+}
+
+async fn pods_of(client: &Client, node: &str) -> kube::Result<Vec<PodView>> {
+    let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+    let request = Request::new("/api/v1/pods").list(&params).map_err(kube::Error::BuildRequest)?;
+    Ok(client.request::<Pods>(request).await?.items)
+}
