@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::dashboard;
 use crate::doctor;
 use crate::explain;
 use crate::gpushare;
@@ -39,6 +40,7 @@ enum Command {
     Quota(quota::Args),
     Migrate(migrate::Args),
     Simulate(simulate::Args),
+    Dashboard(dashboard::Args),
     /// By the name of the program alone.
     #[command(skip)]
     Gpushare(gpushare::Args),
@@ -76,6 +78,7 @@ pub fn main() -> ExitCode {
                 Command::Quota(args) => quota::run(args).await,
                 Command::Migrate(args) => migrate::run(args).await,
                 Command::Simulate(args) => simulate::run(args).await,
+                Command::Dashboard(args) => dashboard::run(args).await,
             }
         })
     });
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn help_of_each_command_matches_snapshot() {
-        for command in ["inspect", "explain", "doctor", "top", "quota", "migrate", "simulate"] {
+        for command in ["inspect", "explain", "doctor", "top", "quota", "migrate", "simulate", "dashboard"] {
             let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
             insta::assert_snapshot!(command, help.to_string());
         }

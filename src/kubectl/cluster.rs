@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::{Request, Status};
+use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use serde::de::DeserializeOwned;
 
@@ -50,6 +51,8 @@ pub struct Cluster {
     client: Client,
     /// URL of the API server, for messages.
     url: String,
+    /// Name of the kubeconfig's context; none in a pod.
+    context: Option<String>,
     /// Zero is none.
     timeout: Duration,
 }
@@ -124,13 +127,14 @@ impl ClusterArgs {
     /// Reads the kubeconfig; the server isn't asked anything yet.
     pub async fn connect(self) -> anyhow::Result<Cluster> {
         let timeout = self.request_timeout;
-        let config = self.config().await?;
+        let (config, context) = self.config().await?;
         let url = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|error| anyhow!("error: {}", causes(&error)))?;
-        Ok(Cluster { client, url: url.trim_end_matches('/').to_owned(), timeout })
+        Ok(Cluster { client, url: url.trim_end_matches('/').to_owned(), context, timeout })
     }
 
-    async fn config(self) -> anyhow::Result<Config> {
+    /// The configuration, and the name of the context that it is of.
+    async fn config(self) -> anyhow::Result<(Config, Option<String>)> {
         let Self { kubeconfig, context, cluster, user, request_timeout: _ } = self;
         let is_default = kubeconfig.is_none() && context.is_none() && cluster.is_none() && user.is_none();
         let kubeconfig = match kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from) {
@@ -138,15 +142,16 @@ impl ClusterArgs {
             Err(refused) => {
                 // In a pod its own account does, as for kubectl.
                 let own = Config::incluster().ok().filter(|_| is_default && is_missing(&refused));
-                return own.ok_or_else(|| explain(refused));
+                return own.map(|own| (own, None)).ok_or_else(|| explain(refused));
             }
         };
         if let Some(user) = user.as_ref().filter(|user| kubeconfig.auth_infos.iter().all(|known| known.name != **user))
         {
             bail!("error: auth info {user:?} does not exist");
         }
+        let name = context.clone().or_else(|| kubeconfig.current_context.clone());
         let options = KubeConfigOptions { context, cluster, user };
-        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(explain)
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.map(|config| (config, name)).map_err(explain)
     }
 }
 
@@ -176,6 +181,35 @@ fn explain(error: KubeconfigError) -> anyhow::Error {
 // === impl Cluster ===
 
 impl Cluster {
+    /// URL of the API server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Name of the kubeconfig's context, if it is by one.
+    pub fn context(&self) -> Option<&str> {
+        self.context.as_deref()
+    }
+
+    /// Asks for one `GpuNode`: whether Divvy is there, and may be read.
+    pub async fn probe_gpu_nodes(&self) -> anyhow::Result<()> {
+        let one = ListParams::default().limit(1);
+        let request = Request::new(self.gpu_nodes().resource_url()).list(&one).map_err(kube::Error::BuildRequest);
+        let list = self.ask(async { self.client.request::<serde_json::Value>(request?).await }).await;
+        list.map(drop).map_err(Refusal::of_gpu_nodes)
+    }
+
+    /// Why a watch failed.
+    pub fn watch_refusal(&self, error: watcher::Error) -> Refusal {
+        match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => self.refusal(error),
+            watcher::Error::WatchError(status) => (*status).into(),
+            watcher::Error::NoResourceVersion => self.unreachable("its list has no resource version".to_owned()),
+        }
+    }
+
     /// The client, to make an [`Api`] of.
     pub fn client(&self) -> Client {
         self.client.clone()
@@ -217,7 +251,7 @@ impl Cluster {
     ) -> Result<Bytes, Refusal> {
         self.in_time(async {
             let pods = Api::<Pod>::namespaced(self.client(), namespace);
-            let forward = async || {
+            let forward = || async {
                 let mut forwarded =
                     pods.portforward(pod, &[port]).await.map_err(|error| match self.refusal(error) {
                         // In the kubelet's words, which name nothing.

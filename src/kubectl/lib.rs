@@ -8,6 +8,7 @@
 //!      ├▶ explain ──▶ fetch ──▶ divvy_index, one query
 //!      │     └─ tables, hints                                          pure
 //!      ├▶ doctor ──▶ facts ──▶ one check per part                      pure
+//!      ├▶ dashboard ──▶ watches ──▶ a page in the browser
 //!      ├▶ top ──▶ each daemon's /usage, through the API server
 //!      ├▶ quota ──▶ explain's fetch ──▶ divvy_index
 //!      ├▶ migrate ──▶ divvy_dialects, on pods of a cluster or of a file    pure
@@ -17,6 +18,7 @@
 pub mod cli;
 pub mod cluster;
 mod config;
+pub mod dashboard;
 mod dialects;
 pub mod doctor;
 pub mod explain;

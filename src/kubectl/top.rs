@@ -124,6 +124,17 @@ async fn daemons(
     Ok(daemons)
 }
 
+/// What the containers of one node use.
+pub(crate) async fn usage_of(cluster: &Cluster, namespace: &str, node: &str) -> anyhow::Result<NodeUsage<String>> {
+    let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={DAEMON}"));
+    let selected = selected.fields(&format!("spec.nodeName={node}"));
+    let pods = cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await?;
+    let daemon = pods.into_iter().find(|pod| !pod.ended);
+    let missing = || Refusal::NotFound(format!("no pod of {DAEMON} is on node {node} in namespace {namespace}"));
+    let (node, usage) = ask(cluster, namespace, node.to_owned(), daemon.ok_or_else(missing)?.name).await;
+    Ok(NodeUsage { node, ..usage? })
+}
+
 async fn ask(
     cluster: &Cluster,
     namespace: &str,

@@ -45,6 +45,9 @@ pub struct Args {
     /// Keep nodes, pods and daemons running at the end, for kubectl, until Ctrl-C
     #[arg(long)]
     pub stay: bool,
+    /// Serve kubectl divvy dashboard of the cluster from the beginning, and stay
+    #[arg(long)]
+    pub dashboard: bool,
     /// Write a report as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -59,6 +62,11 @@ pub struct Args {
 // === impl Args ===
 
 impl Args {
+    /// Whether the cluster outlives the run.
+    pub fn stays(&self) -> bool {
+        self.stay || self.dashboard
+    }
+
     /// Reads the command line, the program's name first.
     pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Self::try_parse_from(args)

@@ -20,6 +20,7 @@ pub mod checks;
 pub mod cluster;
 pub mod console;
 pub mod control_plane;
+pub mod dashboard;
 pub mod front;
 pub mod install;
 pub mod mix;

@@ -14,6 +14,7 @@ use crate::arrivals::{Arrivals, Capacity, Source};
 use crate::cluster::{self, Machine, Node};
 use crate::console::Console;
 use crate::control_plane::ControlPlane;
+use crate::dashboard::Dashboard;
 use crate::front::Front;
 use crate::session::Session;
 use crate::webhook::Webhook;
@@ -91,7 +92,7 @@ async fn play(args: &Args, inputs: Inputs, staying: &Cell<Option<bool>>) -> anyh
     if let Some(path) = &args.report {
         session.report().write(path)?;
     }
-    if args.stay {
+    if args.stays() {
         staying.set(Some(sound));
         session.stay().await?;
     }
@@ -145,13 +146,22 @@ pub async fn start(
             console.node(&node.name, &format!("serves; its log: {}", node.daemon.log.display()));
         }
     }
+    let dashboard = if args.dashboard {
+        let dashboard = Dashboard::start(&binaries.plugin, &control_plane.kubeconfig).await?;
+        console.plain(&dashboard.line);
+        Some(dashboard)
+    } else {
+        None
+    };
     let front = match webhook {
         Some(webhook) => Some(open(args, webhook, &control_plane, &nodes, &console).await?),
         None => None,
     };
     let arrivals = Arrivals::new(source, capacity(&nodes), args.load, args.seed);
     console.plain(&format!("{} nodes serve after {:.1} s", nodes.len(), console.elapsed()));
-    Ok(Session::new(args, control_plane, front, nodes, arrivals, console))
+    let mut session = Session::new(args, control_plane, front, nodes, arrivals, console);
+    session.dashboard = dashboard;
+    Ok(session)
 }
 
 /// What is started before the nodes, in words.

@@ -21,6 +21,7 @@ use crate::checks::Invariant;
 use crate::cluster::{Node, PATIENCE};
 use crate::console::{self, Console};
 use crate::control_plane::ControlPlane;
+use crate::dashboard::Dashboard;
 use crate::front::Front;
 use crate::published::Published;
 use crate::report::{Reason, Report};
@@ -45,6 +46,8 @@ pub struct Session {
     report: Report,
     verbose: bool,
     stays: bool,
+    /// Ends with the cluster.
+    pub dashboard: Option<Dashboard>,
     rng: StdRng,
     /// What pods ask for, also of those that have ended.
     requests: Requests,
@@ -121,7 +124,8 @@ impl Session {
             arrivals,
             console,
             verbose: args.verbose,
-            stays: args.stay,
+            stays: args.stays(),
+            dashboard: None,
             rng: StdRng::seed_from_u64(args.seed),
             requests: Requests::new(),
             past: Past::default(),

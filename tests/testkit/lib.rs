@@ -2,6 +2,7 @@
 
 pub mod binaries;
 pub mod books;
+pub mod browser;
 pub mod daemon;
 pub mod json_server;
 pub mod namespace;

@@ -36,11 +36,9 @@ enum Problem {
 
 /// Sends a GET over a forwarded stream and reads the answer's body. `forward` gives a stream and its error channel, which
 /// resolves with the kubelet's words, or with nothing once the stream has ended.
-pub(super) async fn get<S, R, E>(
-    forward: impl AsyncFn() -> Result<(S, R), E>,
-    path: &str,
-) -> Result<Result<Bytes, Failure>, E>
+pub(super) async fn get<F, S, R, E>(forward: impl Fn() -> F, path: &str) -> Result<Result<Bytes, Failure>, E>
 where
+    F: Future<Output = Result<(S, R), E>>,
     S: AsyncRead + AsyncWrite + Unpin,
     R: Future<Output = Option<String>>,
 {

@@ -31,7 +31,8 @@ impl Search<'_> {
         let Some(from) = self.demand.containers[at].request else { return Vec::new() };
         let fits = |to: GpuRequest| self.fits(&[(at, to)]);
         let with_count = |cards| GpuRequest { cards: narrow(cards), ..from };
-        let count = largest(1..from.cards.into(), |cards| fits(with_count(cards))).map(with_count);
+        let cards = u64::from(from.cards);
+        let count = largest(part(cards, LEAST)..cards, |cards| fits(with_count(cards))).map(with_count);
         if !self.is_divisible(at) {
             return count.into_iter().collect();
         }
@@ -110,7 +111,7 @@ fn most_memory(from: GpuRequest, least: u64, fits: impl Fn(GpuRequest) -> bool) 
         MemoryAmount::Percent(percent) => (percent.into(), |percent| MemoryAmount::Percent(narrow(percent))),
     };
     let with = |amount| GpuRequest { memory: of(amount), ..from };
-    largest((most * least).div_ceil(100).max(1)..most + 1, |amount| fits(with(amount))).map(with)
+    largest(part(most, least)..most + 1, |amount| fits(with(amount))).map(with)
 }
 
 /// The request with the most cores that fits, likewise; it stays one for a part of a GPU.
@@ -141,6 +142,11 @@ fn largest(Range { start: mut fitting, end: mut beyond }: Range<u64>, fits: impl
         if fits(middle) { fitting = middle } else { beyond = middle }
     }
     Some(fitting)
+}
+
+/// So many percent of an amount, and something of it.
+fn part(amount: u64, percent: u64) -> u64 {
+    (amount * percent).div_ceil(100).max(1)
 }
 
 /// A number of a range between two that are as narrow.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
+mod dashboard;
 mod docs;
 mod doctor;
 mod explain;
