@@ -67,6 +67,14 @@ const SECRET: usize = 16;
 
 /// Watches the cluster and serves the page until Ctrl-C.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
+    serve(args, |of, url| writeln!(io::stdout(), "Dashboard of {of}: {url}").context("error: standard output")).await
+}
+
+/// The same; `announce` is told the URLs of the API server and of the page, once that can be opened.
+pub async fn serve(
+    args: Args,
+    announce: impl FnOnce(&str, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<CommandOutput> {
     let Args { port, divvy_namespace, cluster } = args;
     let cluster = cluster.connect().await?;
     let mut told = CommandOutput::default();
@@ -89,7 +97,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     for remark in told.remarks.drain(..) {
         write_stderr(&format!("{remark}\n"));
     }
-    writeln!(io::stdout(), "Dashboard of {}: {url}", hello.server).context("error: standard output")?;
+    announce(&hello.server, &url)?;
     let router = Server { hello, config, cluster: Arc::clone(&cluster), state: Arc::clone(&state) }.router(&secret);
     tokio::select! {
         served = axum::serve(listener, router) => served.context("error: serving the dashboard")?,

@@ -1,7 +1,7 @@
 //! A page in a real Chromium, headless, driven by the Chrome DevTools Protocol over its WebSocket.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub fn installed() -> Option<PathBuf> {
 
 impl Page {
     /// Starts a browser and opens this URL.
-    pub async fn open(browser: &PathBuf, url: &str) -> anyhow::Result<Self> {
+    pub async fn open(browser: &Path, url: &str) -> anyhow::Result<Self> {
         let profile = tempfile::tempdir().context("making a directory for the browser's profile")?;
         let mut command = Command::new(browser);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]);
@@ -75,6 +75,7 @@ impl Page {
             page.command(&format!("{domain}.enable"), json!({})).await?;
         }
         page.command("Page.navigate", json!({ "url": url })).await?;
+        page.until(&format!("location.href === {} && document.readyState === 'complete'", json!(url))).await?;
         Ok(page)
     }
 

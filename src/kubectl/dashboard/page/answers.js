@@ -23,7 +23,8 @@ export function groups(nodes) {
     if (group) {
       group.nodes.push(node);
       if (group.reason !== node.reason) group.reason = reason;
-    } else found.set(key, { key, fits: node.fits, title: FITS[node.fits] ?? node.fits, reason: node.reason, nodes: [node] });
+    } else
+      found.set(key, { key, fits: node.fits, title: FITS[node.fits] ?? node.fits, reason: node.reason, nodes: [node] });
   }
   const order = Object.keys(FITS);
   const rank = ({ fits }) => (order.includes(fits) ? order.indexOf(fits) : order.length);

@@ -21,7 +21,9 @@ function podChanges(before, after) {
     }
   }
   for (const pod of known.values()) {
-    texts.push(`pod ${pod.namespace}/${pod.name} ${pod.reserved ? 'has no reservation any more' : 'ended'}: ${amountsOf(pod)}`);
+    texts.push(
+      `pod ${pod.namespace}/${pod.name} ${pod.reserved ? 'has no reservation any more' : 'ended'}: ${amountsOf(pod)}`,
+    );
   }
   return texts;
 }

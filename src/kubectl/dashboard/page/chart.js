@@ -11,7 +11,9 @@ export function stepPath(points, from, to, most) {
   const span = Math.max(1, to - from);
   const x = seconds => round(((Math.min(seconds, to) - from) / span) * WIDTH);
   const y = value => round(HEIGHT - (Math.min(value, most) / most) * HEIGHT);
-  const parts = points.map(([seconds, value], at) => (at === 0 ? `M${x(seconds)} ${y(value)}` : `H${x(seconds)}V${y(value)}`));
+  const parts = points.map(([seconds, value], at) =>
+    at === 0 ? `M${x(seconds)} ${y(value)}` : `H${x(seconds)}V${y(value)}`,
+  );
   return parts.length === 0 ? '' : `${parts.join('')}H${x(to)}`;
 }
 
@@ -25,15 +27,22 @@ export function roundUp(value) {
 }
 
 /**
- * A chart: `series` of `{name, text, points}`, where `text` is the present value in words; values reach from 0 to `most`,
- * whose text is `mostText`. Times are in seconds since the page was opened, up to now.
+ * A chart: `series` of `{name, text, points}`, where `text` is the present value in words; values reach from 0 to
+ * `most`, whose text is `mostText`. Times are in seconds since the page was opened, up to now.
  */
 export function chart({ title, series, most, mostText, now, since }) {
   const present = series.map(({ name, text }) => `${name} ${text}`).join(', ');
   const lines = series.map(({ points }, at) =>
-    h('path', { key: at, class: `line line-${at}`, d: stepPath(points, 0, Math.max(now, 1), most), 'vector-effect': 'non-scaling-stroke' }),
+    h('path', {
+      key: at,
+      class: `line line-${at}`,
+      d: stepPath(points, 0, Math.max(now, 1), most),
+      'vector-effect': 'non-scaling-stroke',
+    }),
   );
-  const grid = [25, 50, 75].map(y => h('path', { class: 'grid', d: `M0 ${y}H${WIDTH}`, 'vector-effect': 'non-scaling-stroke' }));
+  const grid = [25, 50, 75].map(y =>
+    h('path', { class: 'grid', d: `M0 ${y}H${WIDTH}`, 'vector-effect': 'non-scaling-stroke' }),
+  );
   return h(
     'figure',
     { class: 'chart' },
@@ -42,7 +51,13 @@ export function chart({ title, series, most, mostText, now, since }) {
       null,
       h('span', { class: 'chart-title' }, title),
       series.map(({ name, text }, at) =>
-        h('span', { class: 'legend' }, h('span', { class: `mark line-${at}`, 'aria-hidden': 'true' }), `${name} `, h('b', null, text)),
+        h(
+          'span',
+          { class: 'legend' },
+          h('span', { class: `mark line-${at}`, 'aria-hidden': 'true' }),
+          `${name} `,
+          h('b', null, text),
+        ),
       ),
     ),
     h(
@@ -51,7 +66,12 @@ export function chart({ title, series, most, mostText, now, since }) {
       h('span', { class: 'scale', 'aria-hidden': 'true' }, h('span', null, mostText), h('span', null, '0')),
       h(
         'svg',
-        { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${title}. Now: ${present}.` },
+        {
+          viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+          preserveAspectRatio: 'none',
+          role: 'img',
+          'aria-label': `${title}. Now: ${present}.`,
+        },
         grid,
         lines,
       ),

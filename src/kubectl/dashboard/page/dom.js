@@ -12,7 +12,9 @@ export function h(tag, properties, ...children) {
 }
 
 function flat(children) {
-  return children.flat(Infinity).filter(child => child !== undefined && child !== null && child !== false && child !== '');
+  return children
+    .flat(Infinity)
+    .filter(child => child !== undefined && child !== null && child !== false && child !== '');
 }
 
 /** Makes the children of an element those described, and keeps elements that are there already. */

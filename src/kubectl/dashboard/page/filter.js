@@ -23,7 +23,11 @@ const IN_STATE = {
 };
 
 /** Words of a search; each must occur. */
-export const words = query => query.toLowerCase().split(/\s+/).filter(word => word !== '');
+export const words = query =>
+  query
+    .toLowerCase()
+    .split(/\s+/)
+    .filter(word => word !== '');
 
 export const hasWords = (text, wanted) => wanted.every(word => text.includes(word));
 

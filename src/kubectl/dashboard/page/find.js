@@ -7,8 +7,8 @@ import { gpuLink, modelLink, namespaceLink, nodeLink, podLink } from './route.js
 const MOST = 6;
 
 /**
- * Groups `{kind, found: [{name, href, on?}], more}` of what has all words of the query in its own name. `more` is whether
- * there are more than listed.
+ * Groups `{kind, found: [{name, href, on?}], more}` of what has all words of the query in its own name. `more` is
+ * whether there are more than listed.
  */
 export function find(cluster, query) {
   const wanted = words(query);
@@ -41,7 +41,11 @@ export function find(cluster, query) {
     }
     for (const pod of entry.summary.pods) {
       if (cluster.pods.has(pod.uid) || !matches(`${pod.namespace}/${pod.name}`)) continue;
-      put(pods, () => ({ name: `${pod.namespace}/${pod.name}`, href: podLink(pod.namespace, pod.name), on: entry.name }));
+      put(pods, () => ({
+        name: `${pod.namespace}/${pod.name}`,
+        href: podLink(pod.namespace, pod.name),
+        on: entry.name,
+      }));
     }
   }
   return groups.filter(group => group.found.length > 0);

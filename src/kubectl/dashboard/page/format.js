@@ -2,7 +2,12 @@
 
 const DIGITS = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const SHORT_DIGITS = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
-const CLOCK = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+const CLOCK = new Intl.DateTimeFormat('en', {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  hourCycle: 'h23',
+});
 const DAY_AND_CLOCK = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' });
 
 export const number = value => DIGITS.format(value);
@@ -71,10 +76,3 @@ export const orderOf = name => name.replace(/\d+/g, digits => digits.padStart(10
 
 /** A name as one word of a shell command. */
 export const quoted = name => (/^[\w./:=@%+-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`);
-
-/** One of 12 hues for a namespace, always the same one. */
-export function hueOf(namespace) {
-  let hash = 0;
-  for (const letter of namespace) hash = (hash * 31 + letter.codePointAt(0)) % 65_521;
-  return (hash % 12) * 30 + 15;
-}

@@ -3,8 +3,20 @@
 import { h, render } from './dom.js';
 import { memory, number } from './format.js';
 import {
-  badge, bar, figures, gpuName, healthBadge, namespaceName, nodeName, podName, requestedMemory, section, table, troubleText,
-  usedCores, usedMemory,
+  badge,
+  bar,
+  figures,
+  gpuName,
+  healthBadge,
+  namespaceName,
+  nodeName,
+  podName,
+  requestedMemory,
+  section,
+  table,
+  troubleText,
+  usedCores,
+  usedMemory,
 } from './parts.js';
 
 function facts(gpu) {
@@ -37,7 +49,11 @@ function shareTable(gpu, usage, name) {
     cells.push(number(share.cores));
     if (usage) {
       const used = usage.ofShare(gpu.uuid, share);
-      cells.push(usedMemory(used.memoryMi), usedCores(used.cores), used.processes === undefined ? '–' : number(used.processes));
+      cells.push(
+        usedMemory(used.memoryMi),
+        usedCores(used.cores),
+        used.processes === undefined ? '–' : number(used.processes),
+      );
     }
     return hasNotes ? [...cells, notes(share)] : cells;
   });
@@ -46,8 +62,16 @@ function shareTable(gpu, usage, name) {
 
 function reservations(gpu) {
   if (gpu.reserved.length === 0) return undefined;
-  const one = reserved => h('li', null, 'Reserved for pod ', podName(reserved), ' in ', namespaceName(reserved.namespace),
-    `: ${requestedMemory(reserved)}, ${number(reserved.cores)} cores`);
+  const one = reserved =>
+    h(
+      'li',
+      null,
+      'Reserved for pod ',
+      podName(reserved),
+      ' in ',
+      namespaceName(reserved.namespace),
+      `: ${requestedMemory(reserved)}, ${number(reserved.cores)} cores`,
+    );
   return h('ul', { class: 'plain' }, gpu.reserved.map(one));
 }
 
@@ -55,18 +79,35 @@ function reservations(gpu) {
 export function gpuDetails(gpu, name, usage) {
   const trouble = troubleText(gpu);
   const details = [
-    h('div', { class: 'bars' },
-      h('span', { class: 'what' }, 'Memory'), bar(gpu, 'memoryMi', { usage }), h('span', { class: 'figures' }, figures(gpu, 'memoryMi')),
-      h('span', { class: 'what' }, 'Cores'), bar(gpu, 'cores', { usage }), h('span', { class: 'figures' }, figures(gpu, 'cores'))),
+    h(
+      'div',
+      { class: 'bars' },
+      h('span', { class: 'what' }, 'Memory'),
+      bar(gpu, 'memoryMi', { usage }),
+      h('span', { class: 'figures' }, figures(gpu, 'memoryMi')),
+      h('span', { class: 'what' }, 'Cores'),
+      bar(gpu, 'cores', { usage }),
+      h('span', { class: 'figures' }, figures(gpu, 'cores')),
+    ),
     shareTable(gpu, usage, name),
     reservations(gpu),
   ];
-  return h('article', { class: `gpu${trouble ? ' troubled' : ''}`, key: gpu.uuid, 'aria-label': `GPU ${name}` },
-    h('div', { class: 'gpu-title' },
-      h('h3', null, gpuName(gpu.uuid, name)), gpu.model && h('span', null, gpu.model), healthBadge(gpu),
-      gpu.health !== 'Healthy' && gpu.cordoned && badge('off', 'Cordoned'), gpu.exclusive && badge('info', 'Exclusive'), facts(gpu)),
+  return h(
+    'article',
+    { class: `gpu${trouble ? ' troubled' : ''}`, key: gpu.uuid, 'aria-label': `GPU ${name}` },
+    h(
+      'div',
+      { class: 'gpu-title' },
+      h('h3', null, gpuName(gpu.uuid, name)),
+      gpu.model && h('span', null, gpu.model),
+      healthBadge(gpu),
+      gpu.health !== 'Healthy' && gpu.cordoned && badge('off', 'Cordoned'),
+      gpu.exclusive && badge('info', 'Exclusive'),
+      facts(gpu),
+    ),
     trouble && h('p', { class: 'trouble' }, trouble),
-    details);
+    details,
+  );
 }
 
 /** Why usage isn't known, or isn't known in full; nothing where it is, or isn't yet. */
@@ -78,7 +119,9 @@ export function usageNote({ usage, error }) {
 
 export function findings(list) {
   if (!list || list.length === 0) return undefined;
-  const items = list.map(finding => h('li', null, badge('warn', String(finding.kind)), ' ', String(finding.message ?? '')));
+  const items = list.map(finding =>
+    h('li', null, badge('warn', String(finding.kind)), ' ', String(finding.message ?? '')),
+  );
   return section('Use beyond shares', { class: 'panel attention' }, h('ul', { class: 'plain' }, items));
 }
 
@@ -89,17 +132,30 @@ export function gpuView(app, { uuid }) {
     const entry = app.cluster.nodeOfGpu(uuid);
     app.usage.watch(entry ? [entry.name] : []);
     if (!entry) {
-      render(parent, h('h1', { tabindex: '-1' }, `GPU ${uuid}`), h('p', null, app.cluster.synced ? 'No node reports a GPU of this UUID.' : 'Not loaded yet.'));
+      render(
+        parent,
+        h('h1', { tabindex: '-1' }, `GPU ${uuid}`),
+        h('p', null, app.cluster.synced ? 'No node reports a GPU of this UUID.' : 'Not loaded yet.'),
+      );
       return;
     }
     const answer = app.usage.of(entry.name);
     const gpu = entry.node.gpus.find(one => one.uuid === uuid);
     const found = answer.usage?.findings.filter(finding => finding.card === uuid);
-    render(parent,
+    render(
+      parent,
       h('h1', { tabindex: '-1', class: 'mono' }, uuid),
-      h('p', { class: 'lead' }, `GPU of node `, nodeName(entry.name), !entry.node.takesPods && badge('off', 'Node takes no pods')),
-      usageNote(answer), findings(found),
-      gpuDetails(gpu, uuid, answer.usage));
+      h(
+        'p',
+        { class: 'lead' },
+        `GPU of node `,
+        nodeName(entry.name),
+        !entry.node.takesPods && badge('off', 'Node takes no pods'),
+      ),
+      usageNote(answer),
+      findings(found),
+      gpuDetails(gpu, uuid, answer.usage),
+    );
   }
   return { title: uuid, show: element => ((parent = element), draw()), update: draw };
 }

@@ -5,7 +5,8 @@ const SIZES = [16, 14, 12, 10, 8, 7, 6, 5, 4, 3];
 const MOST_IN_A_ROW = 8;
 
 /**
- * Places nodes with these numbers of GPUs on an area of this width: `{size, pitch, height, x, y}`, the latter two by node.
+ * Places nodes with these numbers of GPUs on an area of this width: `{size, pitch, height, x, y}`, the latter two by
+ * node.
  */
 export function layout(counts, width, mostHeight) {
   for (const size of SIZES) {

@@ -24,7 +24,7 @@ export class HeatMap {
   #pixels;
   #ratio = 1;
 
-  /** `pointed(entry, gpu)` is called as the pointer moves, without arguments when it leaves; `chosen(entry, gpu)` on a click. */
+  /** `pointed(entry, gpu)` is called as the pointer moves, without arguments off the cells; `chosen` on a click. */
   constructor(canvas, pointed, chosen) {
     this.#canvas = canvas;
     this.#context = canvas.getContext('2d', { alpha: false });
@@ -59,7 +59,8 @@ export class HeatMap {
   refresh(entries, names) {
     if (entries.length !== this.#entries.length) return false;
     const changed = [...names].map(name => this.#places.get(name)).filter(at => at !== undefined);
-    const isSame = at => entries[at].name === this.#entries[at].name && entries[at].node.gpus.length === this.#counts[at];
+    const isSame = at =>
+      entries[at].name === this.#entries[at].name && entries[at].node.gpus.length === this.#counts[at];
     if (!changed.every(isSame)) return false;
     this.#entries = entries;
     for (const at of changed) {

@@ -1,8 +1,8 @@
 // Values over time since the page was opened, in bounded memory.
 
 /**
- * Samples of several values. Once there are too many, every second one is dropped and the interval between them doubled.
- * Times are in seconds since the page was opened.
+ * Samples of several values. Once there are too many, every second one is dropped and the interval between them
+ * doubled. Times are in seconds since the page was opened.
  */
 export class History {
   /** One after another: the time and the values of a sample. Small integers in one array take the least memory. */
@@ -24,7 +24,8 @@ export class History {
   /** Adds a sample; within the interval of the last one it takes its place. */
   add(seconds, values) {
     const last = this.#flat.length - this.#width;
-    const sameSlot = last >= 0 && Math.floor(this.#flat[last] / this.#interval) === Math.floor(seconds / this.#interval);
+    const sameSlot =
+      last >= 0 && Math.floor(this.#flat[last] / this.#interval) === Math.floor(seconds / this.#interval);
     // The first sample stays: it is what the page was opened with.
     if (sameSlot && last > 0) this.#flat.length = last;
     this.#flat.push(seconds, ...values);
@@ -34,7 +35,8 @@ export class History {
   /** Points `[seconds, value]` of one value. */
   points(value) {
     const points = [];
-    for (let at = 0; at < this.#flat.length; at += this.#width) points.push([this.#flat[at], this.#flat[at + 1 + value]]);
+    for (let at = 0; at < this.#flat.length; at += this.#width)
+      points.push([this.#flat[at], this.#flat[at + 1 + value]]);
     return points;
   }
 

@@ -4,8 +4,8 @@
 const onGpu = share => Math.max(0, share.memoryMi - share.hostMemoryMi);
 
 /**
- * Pods on a GPU, with what each holds there. Its init containers hold their shares one after another, so a pod holds the
- * larger of the largest of them and the sum of its others.
+ * Pods on a GPU, with what each holds there. Its init containers hold their shares one after another, so a pod holds
+ * the larger of the largest of them and the sum of its others.
  */
 export function holders(gpu) {
   const pods = new Map();
@@ -37,17 +37,22 @@ export function divided(gpu, of) {
   const { total, capacity, held, free } = gpu[of];
   const reserved = gpu.reserved.some(reservation => reservation.exclusive)
     ? free
-    : Math.min(free, gpu.reserved.reduce((sum, reservation) => sum + reservation[of], 0));
+    : Math.min(
+        free,
+        gpu.reserved.reduce((sum, reservation) => sum + reservation[of], 0),
+      );
   return { total, capacity, held, reserved, free: free - reserved };
 }
 
 /**
- * Parts of a GPU's bar, from 0 to 1: `held` and `reserved` by pods, `free`, and `unavailable`, which nobody holds and no
- * pod gets.
+ * Parts of a GPU's bar, from 0 to 1: `held` and `reserved` by pods, `free`, and `unavailable`, which nobody holds and
+ * no pod gets.
  */
 export function segments(gpu, of) {
   const { capacity, held, reserved, free } = divided(gpu, of);
-  const parts = holders(gpu).filter(pod => pod[of] > 0).map(pod => ({ kind: 'held', amount: pod[of], pod }));
+  const parts = holders(gpu)
+    .filter(pod => pod[of] > 0)
+    .map(pod => ({ kind: 'held', amount: pod[of], pod }));
   const named = parts.reduce((sum, part) => sum + part.amount, 0);
   if (held > named) parts.push({ kind: 'held', amount: held - named });
   if (reserved > 0) {

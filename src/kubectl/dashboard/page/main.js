@@ -18,7 +18,15 @@ import { Cluster } from './state.js';
 import { UsagePoller } from './usage.js';
 import { waitingView } from './waiting.js';
 
-const VIEWS = { overview, pods: podsView, waiting: waitingView, node: nodeView, pod: podView, gpu: gpuView, unknown: unknownView };
+const VIEWS = {
+  overview,
+  pods: podsView,
+  waiting: waitingView,
+  node: nodeView,
+  pod: podView,
+  gpu: gpuView,
+  unknown: unknownView,
+};
 /** Least time between two drawings of what the messages changed, in ms. */
 const DRAW_INTERVAL = 500;
 /** Ages and charts go on without messages, at this interval in ms. */
@@ -37,7 +45,10 @@ const app = {
   opened,
   ask,
   now: () => Date.now(),
-  usage: new UsagePoller(node => ask('usage', { node }), () => schedule()),
+  usage: new UsagePoller(
+    node => ask('usage', { node }),
+    () => schedule(),
+  ),
   change,
 };
 let route;
@@ -53,7 +64,12 @@ const places = new Map();
 function unknownView() {
   return {
     title: 'Not found',
-    show: parent => render(parent, h('h1', { tabindex: '-1' }, 'Not found'), h('p', null, 'The address names no view. ', h('a', { href: format('overview') }, 'To the overview'))),
+    show: parent =>
+      render(
+        parent,
+        h('h1', { tabindex: '-1' }, 'Not found'),
+        h('p', null, 'The address names no view. ', h('a', { href: format('overview') }, 'To the overview')),
+      ),
     update() {},
   };
 }
@@ -160,10 +176,13 @@ function copyButtons() {
   document.addEventListener('click', async event => {
     const button = event.target.closest('[data-copy]');
     if (!button) return;
-    const isCopied = await navigator.clipboard.writeText(button.dataset.copy).then(() => true, () => false);
+    const isCopied = await navigator.clipboard.writeText(button.dataset.copy).then(
+      () => true,
+      () => false,
+    );
     const result = isCopied ? 'copied' : 'not-copied';
     button.classList.add(result);
-    announce(isCopied ? 'Copied.' : 'The browser doesn\'t let the page copy.');
+    announce(isCopied ? 'Copied.' : "The browser doesn't let the page copy.");
     setTimeout(() => button.classList.remove(result), 2000);
   });
 }
@@ -173,7 +192,9 @@ function start() {
   window.addEventListener('hashchange', showAddress);
   window.addEventListener('scroll', () => (route.scroll = window.scrollY), { passive: true });
   const header = document.querySelector('header');
-  new ResizeObserver(() => document.documentElement.style.setProperty('--header-height', `${header.offsetHeight}px`)).observe(header);
+  new ResizeObserver(() =>
+    document.documentElement.style.setProperty('--header-height', `${header.offsetHeight}px`),
+  ).observe(header);
   const help = document.getElementById('keys');
   document.getElementById('help').addEventListener('click', () => help.showModal());
   // The address is the view's, so the skip link can't be an ordinary one.

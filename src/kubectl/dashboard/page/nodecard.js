@@ -26,10 +26,18 @@ export function nodeCard({ name, node, summary }, { usage, namespace, model }) {
     'article',
     { class: 'node-card', key: name, 'data-node': name, 'aria-label': `Node ${name}` },
     h('div', { class: 'node-title' }, h('h3', null, nodeName(name)), !node.takesPods && badge('off', 'Takes no pods')),
-    h('p', { class: 'quiet' }, [models, node.tier && `tier ${node.tier}`, count(summary.holding, 'pod')].filter(Boolean).join(' · ')),
+    h(
+      'p',
+      { class: 'quiet' },
+      [models, node.tier && `tier ${node.tier}`, count(summary.holding, 'pod')].filter(Boolean).join(' · '),
+    ),
     problem && h('p', { class: 'trouble' }, problem, more.length > 0 && ` (and ${more.length} more)`),
     node.gpus.length === 0 && h('p', { class: 'quiet' }, 'No GPUs reported.'),
-    h('ul', { class: 'gpus plain' }, node.gpus.map((gpu, at) => gpuLine(gpu, names[at], { usage, namespace, isDim: model && gpu.model !== model }))),
+    h(
+      'ul',
+      { class: 'gpus plain' },
+      node.gpus.map((gpu, at) => gpuLine(gpu, names[at], { usage, namespace, isDim: model && gpu.model !== model })),
+    ),
   );
 }
 
@@ -42,7 +50,12 @@ function gpuLine(gpu, name, { usage, namespace, isDim: isDimLine }) {
     { key: gpu.uuid, class: isDimLine ? 'gpu-line dim' : 'gpu-line' },
     gpuName(gpu.uuid, name),
     h('span', { class: 'two-bars' }, bar(gpu, 'memoryMi', { usage, isDim }), bar(gpu, 'cores', { usage, isDim })),
-    h('span', { class: 'figures' }, heldOf({ held, capacity }), reserved > 0 && h('span', { class: 'quiet' }, ` +${memory(reserved)} reserved`)),
+    h(
+      'span',
+      { class: 'figures' },
+      heldOf({ held, capacity }),
+      reserved > 0 && h('span', { class: 'quiet' }, ` +${memory(reserved)} reserved`),
+    ),
     why && h('span', { class: 'why' }, healthBadge(gpu), ' ', why),
   );
 }

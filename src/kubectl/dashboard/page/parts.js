@@ -1,8 +1,9 @@
 // Parts that several views have: links, marks, amounts, and the bars of a GPU.
 
 import { h } from './dom.js';
-import { exactMemory, hueOf, memory, number, percent, shortId } from './format.js';
+import { exactMemory, memory, number, percent, shortId } from './format.js';
 import { divided, segments, trouble } from './holding.js';
+import { hueOf } from './hue.js';
 import { gpuLink, namespaceLink, nodeLink, podLink } from './route.js';
 
 export const link = (href, text, properties) => h('a', { href, ...properties }, text);
@@ -27,7 +28,7 @@ export function healthBadge(gpu) {
 
 /** Why a GPU isn't healthy or takes no pods; undefined if it is and does. */
 export function troubleText(gpu) {
-  const cordon = gpu.cordoned ? 'in the GpuNode\'s spec.unschedulableCards' : undefined;
+  const cordon = gpu.cordoned ? "in the GpuNode's spec.unschedulableCards" : undefined;
   const health = gpu.health === 'Healthy' ? undefined : (gpu.reason ?? `divvy-node reports it as ${gpu.health}`);
   return [health, cordon].filter(Boolean).join('; ') || undefined;
 }
@@ -48,8 +49,9 @@ function usedPart(used, held) {
 }
 
 /**
- * The bar of a GPU: who holds what. The text beside it says the same in figures, so it is hidden from screen readers, and
- * its links are for the pointer. `usage` shows how much of it is used; pods for which `isDim(pod)` holds are dimmed.
+ * The bar of a GPU: who holds what. The text beside it says the same in figures, so it is hidden from screen readers,
+ * and its links are for the pointer. `usage` shows how much of it is used; pods for which `isDim(pod)` holds are
+ * dimmed.
  */
 export function bar(gpu, of, { usage, isDim } = {}) {
   const parts = segments(gpu, of).map((part, at) => {
@@ -78,17 +80,32 @@ export function bar(gpu, of, { usage, isDim } = {}) {
 
 /** What the parts of bars mean. */
 export function barLegend(...more) {
-  const item = (kind, text) => h('span', { class: 'legend' }, h('span', { class: `chip ${kind}`, 'aria-hidden': 'true' }), text);
-  return h('p', { class: 'legends quiet' }, 'Each GPU: memory, and cores below it. ',
-    item('held', 'held, by namespace'), item('used', 'used'), item('reserved', 'reserved'), item('free', 'free'),
-    item('unavailable', 'not available'), more);
+  const item = (kind, text) =>
+    h('span', { class: 'legend' }, h('span', { class: `chip ${kind}`, 'aria-hidden': 'true' }), text);
+  return h(
+    'p',
+    { class: 'legends quiet' },
+    'Each GPU: memory, and cores below it. ',
+    item('held', 'held, by namespace'),
+    item('used', 'used'),
+    item('reserved', 'reserved'),
+    item('free', 'free'),
+    item('unavailable', 'not available'),
+    more,
+  );
 }
 
 /** A bar of sums: held, reserved, free, and what nobody gets now. */
 export function sumBar({ capacity, held, reserved, free }) {
   const whole = Math.max(capacity, held + reserved + free, 1);
   const part = (kind, amount) => h('span', { class: kind, style: { width: `${(100 * amount) / whole}%` } });
-  return h('span', { class: 'sum-bar', 'aria-hidden': 'true' }, part('held', held), part('reserved', reserved), part('free', free));
+  return h(
+    'span',
+    { class: 'sum-bar', 'aria-hidden': 'true' },
+    part('held', held),
+    part('reserved', reserved),
+    part('free', free),
+  );
 }
 
 /** A thin bar with its percentage. */
@@ -108,7 +125,8 @@ export const usedMemory = used => (used === undefined ? '–' : memory(used));
 export const usedCores = used => (used === undefined ? '–' : `${number(used)} %`);
 
 /** Amounts of a share or reservation as they were requested. */
-export const requestedMemory = share => (share.exclusive ? `${exactMemory(share.memoryMi)} (whole GPU)` : exactMemory(share.memoryMi));
+export const requestedMemory = share =>
+  share.exclusive ? `${exactMemory(share.memoryMi)} (whole GPU)` : exactMemory(share.memoryMi);
 
 /** A command, with a button that copies it; main.js has the handler. */
 export function command(text) {
@@ -128,8 +146,26 @@ export function table(label, titles, rows, properties) {
     h(
       'table',
       { 'aria-label': label, ...properties },
-      h('thead', null, h('tr', null, titles.map(title => h('th', { scope: 'col' }, title)))),
-      h('tbody', null, rows.map(cells => h('tr', null, cells.map(cell => h('td', null, cell))))),
+      h(
+        'thead',
+        null,
+        h(
+          'tr',
+          null,
+          titles.map(title => h('th', { scope: 'col' }, title)),
+        ),
+      ),
+      h(
+        'tbody',
+        null,
+        rows.map(cells =>
+          h(
+            'tr',
+            null,
+            cells.map(cell => h('td', null, cell)),
+          ),
+        ),
+      ),
     ),
   );
 }
@@ -143,7 +179,9 @@ export function section(title, properties, ...children) {
 export function figures(gpu, of) {
   const { capacity, held, reserved, free } = divided(gpu, of);
   const text = of === 'memoryMi' ? memory : number;
-  const parts = [capacity > 0 ? `${text(held)} of ${text(capacity)} held` : `${text(held)} held, the capacity isn't reported`];
+  const parts = [
+    capacity > 0 ? `${text(held)} of ${text(capacity)} held` : `${text(held)} held, the capacity isn't reported`,
+  ];
   if (reserved > 0) parts.push(`${text(reserved)} reserved`);
   parts.push(`${text(free)} free`);
   return parts.join(', ');

@@ -10,7 +10,7 @@ import { Selection } from './selection.js';
 
 const HEIGHT = 36;
 
-/** The pods of a node. What they are sorted by takes a while for tens of thousands, so it is made here, once for each. */
+/** The pods of a node. What they are sorted by takes a while for tens of thousands, so it is made here, once each. */
 function podsOf({ summary }) {
   for (const pod of summary.pods) pod.order ||= orderOf(`${pod.namespace}\n${pod.name}`);
   return summary.pods;
@@ -22,10 +22,15 @@ export function podsView(app) {
   let settings;
   let heading;
   const columns = [
-    { key: 'name', title: 'Pod', sortable: true, cell: (pod, isStop) => [
-      h('a', { href: podLink(pod.namespace, pod.name), class: 'name', tabindex: isStop ? '0' : '-1' }, pod.name),
-      pod.reserved && badge('info', 'Reserved'),
-    ] },
+    {
+      key: 'name',
+      title: 'Pod',
+      sortable: true,
+      cell: (pod, isStop) => [
+        h('a', { href: podLink(pod.namespace, pod.name), class: 'name', tabindex: isStop ? '0' : '-1' }, pod.name),
+        pod.reserved && badge('info', 'Reserved'),
+      ],
+    },
     { key: 'namespace', title: 'Namespace', cell: pod => namespaceName(pod.namespace) },
     { key: 'node', title: 'Node', sortable: true, cell: pod => nodeName(pod.node) },
     { key: 'gpus', title: 'GPUs', sortable: true, amount: true, cell: pod => number(pod.gpus) },
@@ -36,10 +41,14 @@ export function podsView(app) {
   function draw() {
     const { totals, nodes } = app.cluster;
     const sum = totals.namespaces.get(settings.namespace);
-    const held = sum && ` ${settings.namespace}: ${count(sum.pods, 'pod')}, ${memory(sum.memoryMi)} of memory, ${number(sum.cores)} cores.`;
+    const held =
+      sum && ` ${settings.namespace}: ${count(sum.pods, 'pod')}, ${memory(sum.memoryMi)}, ${number(sum.cores)} cores.`;
     const none = nodes.size === 0 ? 'No node has reported GPUs.' : 'No pod matches.';
-    render(heading, h('h1', { tabindex: '-1' }, 'Pods with GPUs'),
-      h('p', { class: 'lead' }, selection.items.length === 0 ? none : `${count(selection.items.length, 'pod')}.`, held));
+    render(
+      heading,
+      h('h1', { tabindex: '-1' }, 'Pods with GPUs'),
+      h('p', { class: 'lead' }, selection.items.length === 0 ? none : `${count(selection.items.length, 'pod')}.`, held),
+    );
     rows.show(selection.items, 'Pods with GPUs', settings.sort);
   }
 
@@ -58,7 +67,12 @@ export function podsView(app) {
       list.className = 'list pod-list';
       parent.replaceChildren(heading, list);
       app.usage.watch([]);
-      rows = new Rows(list, { columns, height: HEIGHT, key: pod => `${pod.node}\n${pod.uid}`, sorted: key => app.change({ sort: nextSort(settings.sort, key) }) });
+      rows = new Rows(list, {
+        columns,
+        height: HEIGHT,
+        key: pod => `${pod.node}\n${pod.uid}`,
+        sorted: key => app.change({ sort: nextSort(settings.sort, key) }),
+      });
       change(shown);
     },
     change,

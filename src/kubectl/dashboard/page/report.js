@@ -87,7 +87,7 @@ function condition(value) {
 
 /** A node as `nodes` messages have it. */
 export function readNode(value) {
-  const reservations = list(value.promises).map(reservation);
+  const reservations = list(value.reservations).map(reservation);
   const oversubscription = value.oversubscription && {
     memoryScale: amount(value.oversubscription.memoryScale),
     hostMemoryMi: amounts(value.oversubscription.hostMemoryMi),

@@ -66,7 +66,8 @@ export class Rows {
     const top = this.#body.getBoundingClientRect().top + at * this.#height;
     const head = this.#parent.querySelector('.head').getBoundingClientRect().bottom;
     if (top < head) window.scrollBy(0, top - head - this.#height);
-    else if (top + 2 * this.#height > window.innerHeight) window.scrollBy(0, top + 2 * this.#height - window.innerHeight);
+    else if (top + 2 * this.#height > window.innerHeight)
+      window.scrollBy(0, top + 2 * this.#height - window.innerHeight);
     this.#draw();
     this.#body.querySelector('.active a')?.focus({ preventScroll: true });
   }
@@ -118,7 +119,11 @@ export class Rows {
     const stop = keys.includes(this.#active) ? this.#active : keys[first > 0 ? Math.min(MORE, keys.length - 1) : 0];
     const rows = [...shown].sort((a, b) => a - b).map(at => this.#row(at, stop));
     this.#drawn = new Map(rows.map(row => [row.key, row]));
-    const titles = h('div', { role: 'row', 'aria-rowindex': 1, class: 'row' }, this.#columns.map(one => this.#title(one)));
+    const titles = h(
+      'div',
+      { role: 'row', 'aria-rowindex': 1, class: 'row' },
+      this.#columns.map(one => this.#title(one)),
+    );
     render(
       this.#parent,
       h(

@@ -15,7 +15,17 @@ function podsOf(node) {
   const row = ({ podUid, namespace, pod }, reserved) => {
     let found = pods.get(podUid);
     if (!found) {
-      found = { uid: podUid, namespace, name: pod, node: node.name, gpus: 0, memoryMi: 0, cores: 0, reserved, order: '' };
+      found = {
+        uid: podUid,
+        namespace,
+        name: pod,
+        node: node.name,
+        gpus: 0,
+        memoryMi: 0,
+        cores: 0,
+        reserved,
+        order: '',
+      };
       pods.set(podUid, found);
     }
     return found;

@@ -5,6 +5,8 @@ import { mebibytes } from './format.js';
 /** How often a node is asked, in ms, and how many at a time. */
 const INTERVAL = 5000;
 const MOST = 8;
+/** How long the answer of a node that is out of sight is kept, in ms: it may come back. */
+const KEPT = 20_000;
 
 const key = (podUid, container, uuid) => `${podUid}\n${container}\n${uuid}`;
 
@@ -29,7 +31,10 @@ export class Usage {
       this.#containers.set(key(entry.podUid, entry.container, entry.card), used);
       const pod = key(entry.podUid, '', entry.card);
       const sum = this.#pods.get(pod);
-      this.#pods.set(pod, sum ? { memoryMi: plus(sum.memoryMi, used.memoryMi), cores: plus(sum.cores, used.cores) } : used);
+      this.#pods.set(
+        pod,
+        sum ? { memoryMi: plus(sum.memoryMi, used.memoryMi), cores: plus(sum.cores, used.cores) } : used,
+      );
     }
   }
 
@@ -70,19 +75,18 @@ export class UsagePoller {
   /** Watches these nodes and no others. Those beyond the most are left out. */
   watch(nodes) {
     this.#watched = nodes.slice(0, MOST);
-    for (const node of this.#answers.keys()) {
-      if (!this.#watched.includes(node)) this.#answers.delete(node);
-    }
   }
 
-  /** Asks where it is time to; called every second or so, and after `watch`. */
+  /** Asks where it is time to, and forgets what is old; called every second or so. */
   tick(now) {
+    for (const [node, at] of this.#asked) {
+      if (now - at <= KEPT) continue;
+      this.#asked.delete(node);
+      this.#answers.delete(node);
+    }
     for (const node of this.#watched) {
       if (this.#running >= MOST) return;
       if (now - (this.#asked.get(node) ?? -Infinity) >= INTERVAL) this.#one(node, now);
-    }
-    for (const [node, at] of this.#asked) {
-      if (now - at > 10 * INTERVAL) this.#asked.delete(node);
     }
   }
 
@@ -95,7 +99,7 @@ export class UsagePoller {
         document => ({ usage: new Usage(document) }),
         error => ({ error: error.message }),
       );
-      if (this.#watched.includes(node)) this.#answers.set(node, answer);
+      this.#answers.set(node, answer);
     } finally {
       this.#running -= 1;
       this.#asked.set(node, now);

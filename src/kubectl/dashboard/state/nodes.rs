@@ -38,12 +38,12 @@ struct Content<'a> {
     #[serde(flatten)]
     report: NodeReport,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    promises: Vec<Promise<'a>>,
+    reservations: Vec<Reservation<'a>>,
 }
 
 /// What is reserved of a GPU for a pod on its way.
 #[derive(Serialize)]
-struct Promise<'a> {
+struct Reservation<'a> {
     card: CardId,
     uid: &'a str,
     namespace: &'a str,
@@ -146,8 +146,8 @@ impl Inner {
         };
         let gpu_node = DynamicObject { types: None, metadata: ObjectMeta::default(), data };
         let report = NodeReport::new(&Found { name: name.to_owned(), gpu_node, host }, Timestamp::now());
-        let promises = promises(index, name, entry, &self.pods);
-        let json: Arc<str> = serde_json::to_string(&Content { report, promises })
+        let reservations = reservations(index, name, entry, &self.pods);
+        let json: Arc<str> = serde_json::to_string(&Content { report, reservations })
             .expect("texts, numbers and lists always serialise")
             .into();
         if entry.json.as_ref() != Some(&json) {
@@ -157,21 +157,21 @@ impl Inner {
 }
 
 /// What the index has reserved on a node for pods that its report doesn't show yet.
-fn promises<'a>(
+fn reservations<'a>(
     index: &Index,
     name: &str,
     entry: &NodeEntry,
     pods: &'a std::collections::HashMap<Arc<str>, PodEntry>,
-) -> Vec<Promise<'a>> {
+) -> Vec<Reservation<'a>> {
     let Some(node) = index.node(name) else { return Vec::new() };
     let on_their_way = node.holders.iter().filter(|holder| !entry.holds(&holder.uid));
     let of = |holder: &divvy_index::Holder| {
         let (uid, PodEntry { namespace, name, .. }) = pods.get_key_value(&holder.uid)?;
-        let promise = |taken: &divvy_placement::Taken| {
+        let reservation = |taken: &divvy_placement::Taken| {
             let card = node.cards.get(taken.card)?.id.clone();
-            Some(Promise { card, uid, namespace, pod: name, share: taken.share })
+            Some(Reservation { card, uid, namespace, pod: name, share: taken.share })
         };
-        Some(holder.on.iter().filter_map(promise).collect::<Vec<_>>())
+        Some(holder.on.iter().filter_map(reservation).collect::<Vec<_>>())
     };
     on_their_way.filter_map(of).flatten().collect()
 }

@@ -75,12 +75,12 @@ fn promise_lasts_until_the_node_reports_the_pod() {
     state.apply(gpu_node("n1", &[]));
     state.apply(pod("p", Some("n1")));
     page.update(&state);
-    let promises = |page: &Page| read(&page.nodes["n1"])["promises"].clone();
-    assert_eq!(promises(&page)[0]["pod"], "p");
+    let reservations = |page: &Page| read(&page.nodes["n1"])["reservations"].clone();
+    assert_eq!(reservations(&page)[0]["pod"], "p");
     assert_eq!(read(&page.pods["p"])["phase"], "bound");
     state.apply(gpu_node("n1", &["p"]));
     page.update(&state);
-    assert_eq!((promises(&page), page.pods.len()), (Value::Null, 0), "it holds what it was promised");
+    assert_eq!((reservations(&page), page.pods.len()), (Value::Null, 0), "it holds what it was reserved");
     state.delete(&pod("p", Some("n1")));
     page.update(&state);
     assert!(page.nodes["n1"].contains("\"podUid\":\"p\""), "a pod that runs is no longer pending");

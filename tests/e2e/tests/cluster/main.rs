@@ -6,6 +6,7 @@ mod amounts;
 mod bursts;
 mod cards;
 mod churn;
+mod dashboard;
 mod delivery;
 mod dialects;
 mod enforcement;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
         scenario("a daemon that is gone is seen", |c| Box::pin(absence::is_seen(c))),
         scenario("usage comes through a forwarded port", |c| Box::pin(top::through_a_forwarded_port(c))),
+        anyhow("the dashboard follows pods in a browser", |c| Box::pin(dashboard::is_live(c))),
         anyhow("the aggregated API is served", |c| Box::pin(aggregated::served(c))),
         scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),
         anyhow("GPUs are hidden from containers that request none", |c| {

@@ -12,13 +12,20 @@ test('history is bounded and keeps the first and the last sample', () => {
   assert.ok(points.length <= 50 && points.length > 12, `${points.length} samples`);
   assert.deepEqual(points[0], [0, 0]);
   assert.equal(points.at(-1)[0], 35_999);
-  assert.ok(points.every(([time], at) => at === 0 || time > points[at - 1][0]), 'in order');
+  assert.ok(
+    points.every(([time], at) => at === 0 || time > points[at - 1][0]),
+    'in order',
+  );
 });
 
-test('samples within an interval take each other\'s place', () => {
+test("samples within an interval take each other's place", () => {
   const history = new History(2, 10, 5);
   for (const second of [0, 1, 4, 5, 9]) history.add(second, [second, 0]);
-  assert.deepEqual(history.points(0), [[0, 0], [4, 4], [9, 9]]);
+  assert.deepEqual(history.points(0), [
+    [0, 0],
+    [4, 4],
+    [9, 9],
+  ]);
 });
 
 test('changes are kept by node, and bounded', () => {
@@ -29,13 +36,29 @@ test('changes are kept by node, and bounded', () => {
 });
 
 test('lines hold a value until the next, and on to now', () => {
-  assert.equal(stepPath([[0, 0], [50, 100]], 0, 100, 100), 'M0 100H300V0H600');
+  assert.equal(
+    stepPath(
+      [
+        [0, 0],
+        [50, 100],
+      ],
+      0,
+      100,
+      100,
+    ),
+    'M0 100H300V0H600',
+  );
   assert.equal(stepPath([], 0, 100, 100), '');
   assert.deepEqual([0, 4, 5, 12, 300, 501].map(roundUp), [4, 4, 5, 20, 500, 1000]);
 });
 
 test('every cell of the map is found where it is drawn', () => {
-  for (const [nodes, width] of [[8, 1200], [100, 1200], [5000, 1200], [100, 300]]) {
+  for (const [nodes, width] of [
+    [8, 1200],
+    [100, 1200],
+    [5000, 1200],
+    [100, 300],
+  ]) {
     const counts = Array.from({ length: nodes }, (_, at) => [8, 8, 4, 0, 16, 1][at % 6]);
     const grid = layout(counts, width, 440);
     counts.forEach((count, node) => {

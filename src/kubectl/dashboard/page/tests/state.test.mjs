@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Cluster } from '../state.js';
-import { card, node, promise, share } from './fixtures.mjs';
+import { card, node, reservation, share } from './fixtures.mjs';
 
 const pod = (uid, more = {}) => ({ uid, namespace: 'team', name: `pod-${uid}`, phase: 'waiting', ...more });
 
@@ -20,18 +20,30 @@ test('sums follow what a node adds and takes away', () => {
     node('b', [card('GPU-3', [], { cordoned: true })], { takesPods: false }),
   ]);
   const { totals } = cluster;
-  assert.deepEqual([totals.nodes, totals.closed, totals.gpus, totals.healthy, totals.unhealthy, totals.cordoned], [2, 1, 3, 2, 1, 1]);
+  assert.deepEqual(
+    [totals.nodes, totals.closed, totals.gpus, totals.healthy, totals.unhealthy, totals.cordoned],
+    [2, 1, 3, 2, 1, 1],
+  );
   assert.deepEqual([totals.memory.held, totals.cores.held, totals.pods], [400, 30, 1]);
   assert.deepEqual(totals.namespaces.get('team'), { pods: 1, memoryMi: 400, cores: 30 });
 
   const { nodes } = cluster.apply('nodes', { set: [node('a', [card('GPU-1')])], gone: ['b', 'unknown'] });
-  assert.deepEqual(nodes.map(([before, after]) => [before?.name, after?.name]), [['a', 'a'], ['b', undefined]]);
-  assert.deepEqual([totals.nodes, totals.gpus, totals.memory.held, totals.pods, totals.namespaces.size], [1, 1, 0, 0, 0]);
+  assert.deepEqual(
+    nodes.map(([before, after]) => [before?.name, after?.name]),
+    [
+      ['a', 'a'],
+      ['b', undefined],
+    ],
+  );
+  assert.deepEqual(
+    [totals.nodes, totals.gpus, totals.memory.held, totals.pods, totals.namespaces.size],
+    [1, 1, 0, 0, 0],
+  );
   assert.deepEqual([...totals.models], [['NVIDIA L40S', 1]]);
 });
 
 test('a reservation is no pod that holds, and lessens what is free', () => {
-  const { totals } = loaded([node('a', [card('GPU-1')], { promises: [promise('GPU-1', 'x', 300, 10)] })]);
+  const { totals } = loaded([node('a', [card('GPU-1')], { reservations: [reservation('GPU-1', 'x', 300, 10)] })]);
   assert.deepEqual([totals.pods, totals.memory.reserved, totals.memory.free], [0, 300, 700]);
 });
 
@@ -43,22 +55,37 @@ test('after a reconnection, what is not sent again is gone', () => {
   cluster.apply('nodes', { set: [node('b', [])], gone: [] });
   cluster.apply('pods', { set: [pod('2')], gone: [] });
   const { nodes } = cluster.apply('status', { synced: true, problems: ['late'] });
-  assert.deepEqual(nodes.map(([before]) => before.name), ['a']);
+  assert.deepEqual(
+    nodes.map(([before]) => before.name),
+    ['a'],
+  );
   assert.deepEqual([[...cluster.nodes.keys()], [...cluster.pods.keys()], cluster.problems], [['b'], ['2'], ['late']]);
   assert.equal(cluster.totals.nodes, 1);
 });
 
 test('objects are found by their names', () => {
-  const cluster = loaded([node('a', [card('GPU-1', [share('x', 1)])]), node('b', [])], [pod('1'), pod('2', { phase: 'bound' })]);
+  const cluster = loaded(
+    [node('a', [card('GPU-1', [share('x', 1)])]), node('b', [])],
+    [pod('1'), pod('2', { phase: 'bound' })],
+  );
   assert.equal(cluster.nodeOfGpu('GPU-1').name, 'a');
   assert.equal(cluster.nodeOfGpu('GPU-2'), undefined);
-  assert.deepEqual(cluster.nodesOfPod('team', 'x').map(entry => entry.name), ['a']);
+  assert.deepEqual(
+    cluster.nodesOfPod('team', 'x').map(entry => entry.name),
+    ['a'],
+  );
   assert.equal(cluster.pod('team', 'pod-2').uid, '2');
-  assert.deepEqual(cluster.waiting().map(one => one.uid), ['1']);
+  assert.deepEqual(
+    cluster.waiting().map(one => one.uid),
+    ['1'],
+  );
 });
 
 test('absent fields and unknown words are taken', () => {
-  const cluster = loaded([{ name: 'bare' }, { name: 'odd', cards: [{ uuid: 'GPU-1', health: 'Sleepy', shares: [{}] }], promises: null }], [{ uid: '1' }]);
+  const cluster = loaded(
+    [{ name: 'bare' }, { name: 'odd', cards: [{ uuid: 'GPU-1', health: 'Sleepy', shares: [{}] }], reservations: null }],
+    [{ uid: '1' }],
+  );
   const [gpu] = cluster.nodes.get('odd').node.gpus;
   assert.equal(gpu.health, 'Sleepy');
   assert.deepEqual([cluster.totals.gpus, cluster.totals.healthy, cluster.totals.closed], [1, 0, 2]);
