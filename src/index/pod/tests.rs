@@ -19,3 +19,26 @@ fn pod_view_reads_null_as_absent() {
         assert_eq!(serde_json::from_str::<PodView>(text).expect("a pod"), PodView::default());
     }
 }
+
+#[test]
+fn end_of_a_pod_is_told_by_its_own_object() {
+    let end = |metadata: &str, spec: &str, status: &str| {
+        let pod = format!(r#"{{"metadata":{{{metadata}}},"spec":{{{spec}}},"status":{{{status}}}}}"#);
+        serde_json::from_str::<PodView>(&pod).expect("a pod").end
+    };
+    let at = |text: &str| text.parse().expect("a time");
+    let started = r#""startTime":"2026-01-01T00:00:00Z""#;
+    let deadline = r#""restartPolicy":"Never","activeDeadlineSeconds":3600"#;
+    assert_eq!(end("", "", ""), PodEnd::Unknown);
+    assert_eq!(end("", r#""restartPolicy":"Always""#, started), PodEnd::Open);
+    for policy in ["Never", "OnFailure"] {
+        assert_eq!(end("", &format!(r#""restartPolicy":"{policy}""#), started), PodEnd::Completes);
+    }
+    assert_eq!(end("", deadline, started), PodEnd::Deadline { at: at("2026-01-01T01:00:00Z") });
+    assert_eq!(end("", deadline, ""), PodEnd::Completes, "it hasn't started");
+    let deleted = r#""deletionTimestamp":"2026-01-01T00:30:00Z""#;
+    assert_eq!(end(deleted, deadline, started), PodEnd::Deleted { at: at("2026-01-01T00:30:00Z") });
+    let beyond = r#""restartPolicy":"Always","activeDeadlineSeconds":9223372036854775807"#;
+    assert_eq!(end(r#""deletionTimestamp":"soon""#, beyond, r#""startTime":"long ago""#), PodEnd::Open);
+    assert!(matches!(end("", beyond, started), PodEnd::Deadline { .. } | PodEnd::Open), "no clock ends there");
+}

@@ -1,7 +1,9 @@
 use divvy_api::gpunode::{CORDONED, GpuNode, Health, ShareStatus};
+use divvy_api::gpuquota::GpuQuotaSpec;
 use divvy_api::{Memory, MemoryAmount};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::explain::Fits;
@@ -104,6 +106,27 @@ fn annotations_and_quotas_in_the_way_are_named() {
     picky.annotations.insert("divvy.dev/card-model".to_owned(), "T4".to_owned());
     picky.annotations.insert("divvy.dev/card-policy".to_owned(), "spread".to_owned());
     insta::assert_snapshot!("annotation", texts(&index, &picky, &Objects::default()));
+
+    let limit = |gpus: u32| {
+        let quota: GpuQuotaSpec = serde_json::from_value(json!({ "hard": { "gpu": gpus } })).expect("a quota");
+        index.apply_quota("default", "all", Ok(&quota));
+    };
+    limit(1);
+    assert_eq!(texts(&index, &pod("p", 1, 8, 0), &Objects::default()), "", "it is within the quota");
+    limit(0);
+    let all = index.suggest(&pod("p", 1, 8, 0), &Objects::default(), AGES);
+    let is_of = |change: &Change| matches!(change, Change::Quota { reason } if reason.contains("GpuQuota all"));
+    assert!(all.len() == 1 && is_of(&all[0].change) && all[0].node.as_deref() == Some("n1"), "{all:?}");
+}
+
+#[test]
+fn node_that_is_not_ready_or_gone_is_no_suggestion_to_uncordon() {
+    let index = index(&["silent", "gone"].map(|name| node(name, 1)));
+    let unschedulable = Some(Unschedulable::NotReady);
+    index.apply_node("silent", NodeObject { unschedulable, ..NodeObject::default() });
+    index.keep_nodes(&["silent".to_owned()].into());
+    let all = index.suggest(&pod("p", 1, 8, 0), &Objects::default(), AGES);
+    assert!(matches!(&all[..], [Suggestion { change: Change::NodeReady { .. }, .. }]), "{all:?}");
 }
 
 /// A small cluster, in which a pod rarely fits.

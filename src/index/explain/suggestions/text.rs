@@ -17,7 +17,8 @@ pub(super) fn sentence(change: &Change, node: &str, names: &ResourceNames) -> St
             let (list, are) = (listed(gpus.iter().map(CardId::as_str)), if gpus.len() == 1 { "is" } else { "are" });
             format!("{list} of {node} would do, and {are} cordoned (spec.unschedulableCards of its GpuNode)")
         }
-        Change::NodeSelection { reason } | Change::Quota { reason } => format!("{node} has GPUs for it, but {reason}"),
+        Change::NodeSelection { reason } => format!("{node} has GPUs for it, but {reason}"),
+        Change::Quota { reason } => format!("{node} has GPUs for it, but its namespace may have no more: {reason}"),
         Change::Preempt { pods } => format!(
             "{node} could run it without pods of lower priority: {}; the scheduler evicts such pods where amounts are short, \
              unless preemptionPolicy is Never",
