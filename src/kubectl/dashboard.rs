@@ -28,7 +28,7 @@ use crate::output::{CommandOutput, write_stderr};
 /// Serves a page that shows the GPUs of the cluster as they change
 ///
 /// The page shows nodes and GPUs with the pods that hold them, pods that wait and what would help, and problems. It is served
-/// on the loopback interface of this machine, at an address with a secret part: whoever knows it sees what you may see. GpuNodes,
+/// on the loopback interface of this machine, at an address with a secret part: everyone who knows it sees what you may see. GpuNodes,
 /// Nodes and pods on their way to a node are watched with your own permissions; what containers use of their GPUs is asked of
 /// each node's divvy-node when the page shows it, as kubectl divvy top does. Nothing is installed in the cluster, and the page
 /// loads nothing from elsewhere. Ctrl-C ends it.

@@ -47,9 +47,9 @@ pub struct Suggestion {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Change {
-    /// Scheduling gates are removed, by whoever has set them.
+    /// Scheduling gates are removed by the controllers that have set them.
     RemoveSchedulingGates {
-        /// Their names.
+        /// Names of the gates.
         gates: Vec<String>,
     },
     /// A Node is uncordoned.
@@ -86,9 +86,9 @@ pub enum Change {
     },
     /// The pod is created without an annotation.
     DropAnnotation {
-        /// Its key.
+        /// Key of the annotation.
         key: &'static str,
-        /// Its value.
+        /// Value of the annotation.
         value: String,
     },
     /// A node becomes ready.
@@ -109,9 +109,9 @@ pub enum Change {
 pub struct EndingPod {
     /// UID of the pod.
     pub uid: String,
-    /// Its namespace.
+    /// Namespace of the pod.
     pub namespace: String,
-    /// Its name; empty where only the UID is known.
+    /// Name of the pod; empty where only the UID is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// When it ends.
@@ -125,7 +125,7 @@ pub struct EndingPod {
 pub struct ChangedRequest {
     /// Name of the container.
     pub container: String,
-    /// Its request.
+    /// Request that it has.
     pub from: GpuRequest,
     /// The most that fits now, of what is changed; where several containers ask for less, in steps of a percent.
     pub to: GpuRequest,

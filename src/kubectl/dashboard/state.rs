@@ -62,7 +62,7 @@ struct Inner {
 #[derive(Default)]
 struct Watch {
     /// Whether all objects have been listed once, or can't be.
-    settled: bool,
+    is_complete: bool,
     problem: Option<String>,
 }
 
@@ -128,7 +128,7 @@ impl State {
                 self.index.keep_nodes(listed);
                 inner.hosts_are_known(&self.index, version);
             }
-            inner.watches.insert(kind, Watch { settled: true, problem: None });
+            inner.watches.insert(kind, Watch { is_complete: true, problem: None });
             inner.watches_version = version;
         });
     }
@@ -137,7 +137,7 @@ impl State {
     pub(super) fn fails(&self, kind: Kind, why: &Refusal) {
         self.change(|inner, version| {
             let watch = inner.watches.entry(kind).or_default();
-            watch.settled |= matches!(why, Refusal::Forbidden(_) | Refusal::UnknownKind);
+            watch.is_complete |= matches!(why, Refusal::Forbidden(_) | Refusal::UnknownKind);
             watch.problem = Some(kind.problem(why));
             inner.watches_version = version;
         });
@@ -229,7 +229,7 @@ impl Inner {
     fn status(&self) -> Status {
         let all = [Kind::GpuNodes, Kind::Nodes, Kind::Pods];
         Status {
-            synced: all.iter().all(|kind| self.watches.get(kind).is_some_and(|watch| watch.settled)),
+            synced: all.iter().all(|kind| self.watches.get(kind).is_some_and(|watch| watch.is_complete)),
             problems: self.watches.values().filter_map(|watch| watch.problem.clone()).collect(),
         }
     }

@@ -109,13 +109,13 @@ impl NodeView {
         parse_cpu(self.status.allocatable.get("cpu")?).ok()
     }
 
-    /// Its labels.
+    /// Labels of the Node.
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         const NONE: &BTreeMap<String, String> = &BTreeMap::new();
         self.metadata.labels.as_ref().unwrap_or(NONE)
     }
 
-    /// Its taints.
+    /// Taints of the Node.
     pub(crate) fn taints(&self) -> &[Taint] {
         &self.spec.taints
     }
