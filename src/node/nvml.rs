@@ -19,6 +19,7 @@ mod card_list;
 mod health;
 mod links;
 mod monitor;
+mod readings;
 mod stop;
 mod threads;
 
@@ -34,6 +35,7 @@ use crate::config::MigStrategy;
 use divvy_node_core::inventory::Inventory;
 pub use health::HealthOptions;
 use monitor::Message;
+pub use readings::{GpuReadings, RemappedRows, Sensors};
 
 /// Delay for what is not due.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -62,6 +64,7 @@ pub struct InventoryOptions {
 pub struct InventoryHandle {
     monitor: Option<JoinHandle<()>>,
     messages: mpsc::Sender<Message>,
+    readings: watch::Receiver<Arc<Vec<GpuReadings>>>,
 }
 
 /// Closes NVML while the driver is being replaced, and opens it again.
@@ -76,9 +79,10 @@ pub fn watch(mut options: InventoryOptions) -> (watch::Receiver<Arc<Inventory>>,
     options.probe_timeout = options.probe_timeout.min(LONGEST);
     let problem = Some("NVML has not answered yet".to_owned());
     let (inventories, receiver) = watch::channel(Arc::new(Inventory { problem, ..Inventory::default() }));
+    let (readings_sender, readings) = watch::channel(Arc::default());
     let (messages, inbox) = mpsc::channel();
-    let monitor = monitor::start(options, inventories, messages.clone(), inbox);
-    (receiver, InventoryHandle { monitor, messages })
+    let monitor = monitor::start(options, inventories, readings_sender, messages.clone(), inbox);
+    (receiver, InventoryHandle { monitor, messages, readings })
 }
 
 // === impl InventoryOptions ===
@@ -100,6 +104,12 @@ impl InventoryHandle {
             // An error would be a panic, which the thread has reported itself.
             drop(monitor.join());
         }
+    }
+
+    /// Readings of the GPUs: those in MIG mode too, which the inventory leaves out. They change with almost every probe, so
+    /// they aren't part of the inventory, by which the daemon decides.
+    pub fn readings(&self) -> watch::Receiver<Arc<Vec<GpuReadings>>> {
+        self.readings.clone()
     }
 
     /// Handle that closes NVML for a while.

@@ -155,7 +155,15 @@ async fn run(
     let divvy = registry.sub_registry_with_prefix("divvy");
     let metrics = Arc::new(Metrics::register(divvy));
     let gauges = Arc::clone(&containers);
-    http::metrics::register(divvy, Arc::clone(&allocator), gauges, registration.clone(), shown.clone(), usage.clone());
+    http::metrics::register(
+        divvy,
+        Arc::clone(&allocator),
+        gauges,
+        registration.clone(),
+        shown.clone(),
+        inventory_threads.readings(),
+        usage.clone(),
+    );
 
     let api_server = settings::api_server(&config).await.context("reaching the API server")?;
     let unlisted = Arc::default();

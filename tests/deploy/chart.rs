@@ -290,6 +290,46 @@ fn alerts_are_rendered_on_request() {
 }
 
 #[test]
+fn pods_with_metrics_are_scraped_on_request() {
+    let Some(helm) = helm() else { return };
+    let monitor =
+        json!({ "enabled": true, "labels": { "release": "prometheus" }, "interval": "15s", "honorLabels": false });
+    let values = json!({ "monitoring": { "podMonitor": monitor }, "apiserver": { "enabled": true } });
+    let objects = render(&helm, "gpus", &values);
+    let monitor = objects::find(&objects, "PodMonitor gpus/divvy");
+    assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+    let mut wanted = objects::read("deploy/monitoring/pod-monitor.yaml").remove(0)["spec"].take();
+    let endpoint = &mut wanted["podMetricsEndpoints"][0];
+    (endpoint["interval"], endpoint["honorLabels"]) = (json!("15s"), json!(false));
+    assert_eq!(monitor["spec"], wanted);
+    let plain = render(&helm, "divvy-system", &json!({ "monitoring": { "podMonitor": { "enabled": true } } }));
+    let plain = objects::find(&plain, "PodMonitor divvy-system/divvy");
+    assert_eq!(*plain, objects::read("deploy/monitoring/pod-monitor.yaml")[0]);
+    let without = render(&helm, "divvy-system", &json!({}));
+    assert!(without.iter().all(|object| object["kind"] != "PodMonitor"), "off unless asked for");
+    for interval in ["15", "a minute", "15s "] {
+        let values = json!({ "monitoring": { "podMonitor": { "interval": interval } } });
+        assert!(try_render(&helm, "gpus", &values).is_err(), "{interval}");
+    }
+}
+
+#[test]
+fn grafana_gets_the_dashboard_on_request() {
+    let Some(helm) = helm() else { return };
+    let grafana = json!({ "enabled": true, "label": "dashboards", "labelValue": "yes", "annotations": { "grafana_folder": "GPUs" } });
+    let objects = render(&helm, "gpus", &json!({ "monitoring": { "grafana": grafana } }));
+    let map = objects::find(&objects, "ConfigMap gpus/divvy-dashboard");
+    assert_eq!(map["data"], json!({ "divvy.json": objects::text("deploy/monitoring/grafana/divvy.json") }));
+    assert_eq!(map["metadata"]["labels"]["dashboards"], "yes");
+    assert_eq!(map["metadata"]["annotations"], json!({ "grafana_folder": "GPUs" }));
+    let plain = render(&helm, "gpus", &json!({ "monitoring": { "grafana": { "enabled": true } } }));
+    let labels = &objects::find(&plain, "ConfigMap gpus/divvy-dashboard")["metadata"]["labels"];
+    assert_eq!(labels["grafana_dashboard"], "1", "what the sidecar of Grafana's chart looks for");
+    let without = render(&helm, "gpus", &json!({}));
+    assert!(without.iter().all(|object| object["metadata"]["name"] != "divvy-dashboard"), "off unless asked for");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_before_anything_is_installed() {
     let Some(helm) = helm() else { return };
     for (values, why) in [

@@ -1,25 +1,20 @@
-//! The alerts of `deploy/monitoring`: metrics that exist, and a paragraph and a test for each. promtool says when they fire.
+//! `deploy/monitoring`: alerts and dashboard use metrics that exist, each alert has a paragraph and a test, and what serves
+//! metrics is scraped. promtool says when alerts fire; `tests/playground` runs the dashboard's queries.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::objects;
+use crate::{configuration, objects};
 
-/// What the programs serve, as their own tests have recorded it.
-const SERVED: [&str; 2] = [
-    "src/node/tests/daemon/snapshots/daemon__pages__metrics_readyz_and_configz_answer.snap",
-    "webhook/tests/process/snapshots/process__starting__metrics.snap",
-];
-
-/// Names of the series, from lines such as `# TYPE divvy_leader gauge`.
+/// Names of the series that docs/metrics.md has, which the programs' own tests compare with what they serve.
 fn served() -> BTreeSet<String> {
-    let text = SERVED.map(objects::text).concat();
-    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
-    let series = types.flat_map(|(name, kind)| match kind {
-        "counter" => vec![format!("{name}_total")],
-        "histogram" => ["bucket", "count", "sum"].map(|end| format!("{name}_{end}")).into(),
-        _ => vec![name.to_owned()],
+    let text = objects::text("docs/metrics.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `divvy_"));
+    let cells = rows.map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect::<Vec<_>>());
+    let series = cells.flat_map(|cells| match cells[2] {
+        "histogram" => ["bucket", "count", "sum"].map(|end| format!("{}_{end}", cells[1])).into(),
+        _ => vec![cells[1].to_owned()],
     });
     series.collect()
 }
@@ -30,13 +25,18 @@ fn alerts() -> Vec<Value> {
     groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
+/// Divvy's metrics in an expression.
+fn metrics_of(expression: &str) -> Vec<&str> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("divvy_")).collect()
+}
+
 #[test]
 fn alerts_use_metrics_that_the_programs_serve() {
     let served = served();
     for alert in alerts() {
         let expression = alert["expr"].as_str().unwrap();
-        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let own: Vec<&str> = words.filter(|word| word.starts_with("divvy_")).collect();
+        let own = metrics_of(expression);
         assert!(own.iter().all(|name| served.contains(*name)), "{own:?} of {expression}");
         // Those of kube-state-metrics and kube-apiserver.
         let is_others = ["kube_", "aggregator_"].iter().any(|prefix| expression.contains(prefix));
@@ -59,4 +59,56 @@ fn every_alert_is_explained_and_tested() {
     }
     let explained = operate.matches("\n#### Divvy").count();
     assert_eq!(explained, alerts().len(), "docs/operate.md explains an alert that isn't there");
+}
+
+#[test]
+fn xid_alert_leaves_out_the_xids_that_daemons_ignore() {
+    let ignored = configuration::fields(&configuration::node()).remove("ignoredXids").unwrap();
+    let ignored = ignored.as_array().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>().join("|");
+    let alert = alerts().into_iter().find(|alert| alert["alert"] == "DivvyGpuXid").unwrap();
+    assert_eq!(alert["expr"].as_str().unwrap().matches(&format!("xid!~\"{ignored}\"")).count(), 3, "{ignored}");
+}
+
+#[test]
+fn recording_rules_for_hami_use_metrics_that_the_programs_serve() {
+    let (text, served) = (objects::text("deploy/monitoring/hami.yaml"), served());
+    let used = metrics_of(&text);
+    assert!(used.len() > 10 && used.iter().all(|name| served.contains(*name)), "{used:?}");
+}
+
+#[test]
+fn dashboard_panels_use_its_variables_and_served_metrics() {
+    let text = objects::text("deploy/monitoring/grafana/divvy.json");
+    let (dashboard, served) = (serde_json::from_str::<Value>(&text).unwrap(), served());
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            let own = metrics_of(expression);
+            assert!(!own.is_empty() && own.iter().all(|name| served.contains(*name)), "{expression}");
+            assert_eq!(expression.matches("cluster=~\"$cluster\"").count(), own.len(), "{expression}");
+            assert_eq!(target["datasource"]["uid"], "${datasource}");
+        }
+    }
+}
+
+#[test]
+fn pods_that_serve_metrics_are_scraped() {
+    let monitor = &objects::read("deploy/monitoring/pod-monitor.yaml")[0]["spec"];
+    let names = monitor["selector"]["matchExpressions"][0]["values"].as_array().unwrap();
+    let port = &monitor["podMetricsEndpoints"][0]["port"];
+    let workloads = [objects::all("deploy/manifests"), objects::all("deploy/apiserver")].concat();
+    let mut scraped = Vec::new();
+    for pod in workloads.iter().filter_map(|workload| workload.pointer("/spec/template")) {
+        let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+        assert!(ports.iter().any(|it| it["name"] == *port), "{ports:?}");
+        scraped.push(pod["metadata"]["labels"]["app.kubernetes.io/name"].clone());
+    }
+    scraped.sort_by_key(ToString::to_string);
+    let mut wanted = names.clone();
+    wanted.sort_by_key(ToString::to_string);
+    assert_eq!(scraped, wanted);
 }

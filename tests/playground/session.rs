@@ -6,6 +6,7 @@ mod scheduled;
 mod stay;
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,6 +154,16 @@ impl Session {
     /// Where its pods are.
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
+    }
+
+    /// Nodes of the cluster.
+    pub fn nodes(&mut self) -> &mut [Node] {
+        &mut self.nodes
+    }
+
+    /// Where the webhook's replicas serve their metrics.
+    pub fn webhook_pages(&self) -> Vec<SocketAddr> {
+        self.front.iter().flat_map(|front| front.webhook.pages()).collect()
     }
 
     /// What came of it.

@@ -188,6 +188,11 @@ impl Webhook {
         self.replicas.iter_mut().try_for_each(|replica| replica.process.ended())
     }
 
+    /// Where the replicas serve their metrics.
+    pub fn pages(&self) -> [SocketAddr; 2] {
+        self.replicas.each_ref().map(|replica| replica.process.pages())
+    }
+
     /// Where the replicas log to.
     pub fn logs(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.replicas.iter().map(|replica| (replica.name, replica.process.log.as_path()))

@@ -75,7 +75,7 @@ mod tests {
 
     const TEXT: &str = r#"# TYPE divvy_share_memory_bytes gauge
 divvy_share_memory_bytes{namespace="default",pod="p",container="main",uuid="GPU-a"} 8589934592.0
-divvy_share_cores{namespace="default",pod="p",container="main",uuid="GPU-a"} 30.0
+divvy_share_compute_ratio{namespace="default",pod="p",container="main",uuid="GPU-a"} 0.3
 "#;
 
     #[test]

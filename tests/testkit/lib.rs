@@ -5,6 +5,7 @@ pub mod books;
 pub mod browser;
 pub mod daemon;
 pub mod json_server;
+pub mod metrics;
 pub mod namespace;
 pub mod outside;
 pub mod own_part;

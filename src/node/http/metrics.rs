@@ -3,6 +3,7 @@
 //! Facts that aren't numbers, such as the tier, are labels of info gauges with value 1.
 
 mod ledger;
+mod readings;
 mod usage;
 
 use std::sync::Arc;
@@ -13,20 +14,24 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use self::ledger::LedgerCollector;
+use self::readings::Readings;
 use self::usage::Usage;
 use super::ConfigStatus;
 use crate::container::Containers;
 use crate::kubelet::registration::RegistrationStatus;
+use crate::nvml::GpuReadings;
 
-/// Registers gauges of the ledger and of the measured use of containers.
+/// Registers metrics of the ledger, of the GPUs' sensors and of the measured use of containers.
 pub fn register(
     registry: &mut Registry,
     allocator: SharedAllocator,
     containers: Arc<Containers>,
     registration: watch::Receiver<RegistrationStatus>,
     config: watch::Receiver<ConfigStatus>,
+    readings: watch::Receiver<Arc<Vec<GpuReadings>>>,
     usage: watch::Receiver<Arc<NodeUsage>>,
 ) {
     registry.register_collector(Box::new(LedgerCollector { allocator, containers, registration, config }));
+    registry.register_collector(Box::new(Readings(readings)));
     registry.register_collector(Box::new(Usage(usage)));
 }

@@ -2,6 +2,7 @@
 
 mod mig;
 mod raw;
+mod sensors;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,13 +12,14 @@ use std::path::Path;
 use divvy_api::{CardId, Memory};
 use divvy_placement::Link;
 use nvml_wrapper::bitmasks::event::EventTypes;
-use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
+use nvml_wrapper::enum_wrappers::device::TopologyLevel;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{MemoryInfo, PciInfo, ProcessInfo};
 use nvml_wrapper::{Device, EventSet, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use nvml_wrapper_sys::bindings as sys;
 
+use super::readings::Sensors;
 use crate::config::MigStrategy;
 use divvy_node_core::inventory::{CardProcess, Driver};
 pub(super) use mig::{Instance, Partition};
@@ -71,9 +73,8 @@ pub(super) struct Sample {
     pub(super) pci_bus_id: Option<String>,
     pub(super) minor: Option<u32>,
     pub(super) numa: Option<u32>,
-    pub(super) utilization: Option<u32>,
     pub(super) processes: Option<Vec<CardProcess>>,
-    pub(super) ecc_uncorrected: Option<u64>,
+    pub(super) sensors: Sensors,
     /// `None`: not in MIG mode.
     pub(super) partition: Option<Partition>,
 }
@@ -121,7 +122,6 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
     })?;
     let memory = device.memory_info().map_err(in_call("nvmlDeviceGetMemoryInfo"))?;
     let pci_bus_id = unless_lost("nvmlDeviceGetPciInfo", device.pci_info())?.map(|pci| pci.bus_id);
-    let uncorrected = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
     Ok(Sample {
         memory: allocatable(&memory),
         memory_used: Memory::from_bytes_floor(memory.used),
@@ -129,9 +129,8 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
         minor: unless_lost("nvmlDeviceGetMinorNumber", device.minor_number())?,
         numa: pci_bus_id.as_deref().and_then(|bus_id| numa_node(sysfs, bus_id)),
         pci_bus_id,
-        utilization: unless_lost("nvmlDeviceGetUtilizationRates", device.utilization_rates())?.map(|rates| rates.gpu),
         processes: unless_lost("nvmlDeviceGetComputeRunningProcesses", processes(&device))?,
-        ecc_uncorrected: unless_lost("nvmlDeviceGetTotalEccErrors", uncorrected)?,
+        sensors: sensors::read(nvml, &device)?,
         partition: mig::partition(nvml, card, &device, mig)?,
     })
 }

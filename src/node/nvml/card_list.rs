@@ -13,6 +13,7 @@ use super::InventoryOptions;
 use super::calls::{ProbeError, Sample, Slice};
 use super::health::{HealthOptions, Observation};
 use super::links::LinkTable;
+use super::readings::GpuReadings;
 use crate::config::MigStrategy;
 use card::{Card, Listing};
 use divvy_node_core::inventory::{Driver, Inventory};
@@ -95,7 +96,7 @@ impl CardList {
     pub(super) fn refused(&mut self, at: Instant, reason: String) {
         for card in self.cards.values_mut() {
             card.call = None;
-            card.health.observe(&self.health, at, Observation::Failed { reason: reason.clone() });
+            card.fail(&self.health, at, reason.clone());
         }
         self.driver = DriverState { refusal: Some(reason), ..DriverState::asked(at + self.interval) };
         self.lookups.clear();
@@ -194,12 +195,19 @@ impl CardList {
         for card in self.cards.values_mut().filter(|card| card.is_of(gpu) && card.is_in(slice)) {
             card.health.observe(&self.health, at, Observation::Xid(xid));
         }
+        // Counted once: for the compute instance that it is about, if it names one, and otherwise for the GPU.
+        let is_instance = |card: &Card| slice.is_some_and(|slice| slice.ci.is_some()) && card.is_in(slice);
+        let instance = self.cards.values().find(|card| card.is_of(gpu) && is_instance(card));
+        let counted = instance.map_or(gpu, |card| &card.info.id).clone();
+        if let Some(card) = self.cards.get_mut(&counted) {
+            card.count_xid(xid);
+        }
     }
 
     /// Records a failure of a GPU, and so of all of its instances.
     fn fail(&mut self, at: Instant, gpu: &CardId, reason: &str) {
         for card in self.cards.values_mut().filter(|card| card.is_of(gpu)) {
-            card.health.observe(&self.health, at, Observation::Failed { reason: reason.to_owned() });
+            card.fail(&self.health, at, reason.to_owned());
             card.answer(self.mig);
         }
     }
@@ -261,6 +269,11 @@ impl CardList {
         cards.sort_by(|a, b| (&a.pci_bus_id, &a.id).cmp(&(&b.pci_bus_id, &b.id)));
         let links = self.links.links(&cards);
         Inventory { driver: self.driver.driver.clone(), cards, links, problem: self.problem() }
+    }
+
+    /// Readings of every GPU and instance, in the order of their UUIDs.
+    pub(super) fn readings(&self) -> Vec<GpuReadings> {
+        self.cards.values().map(Card::readings).collect()
     }
 
     fn is_finding(&self) -> bool {

@@ -15,6 +15,7 @@ use super::InventoryOptions;
 use super::calls::{ProbeError, Sample, Slice};
 use super::card_list::CardList;
 use super::links::LinkTable;
+use super::readings::GpuReadings;
 use super::stop::{self, StopHandle};
 use super::threads::{self, CardWatch, DriverWatch, Reporter};
 use divvy_node_core::inventory::{Driver, Inventory};
@@ -54,7 +55,7 @@ pub(super) enum CardReport {
     /// Card at an index.
     Found(u32, Result<CardId, String>),
     /// Result of a probe of a card and its MIG instances.
-    Probed(CardId, Result<Sample, ProbeError>),
+    Probed(CardId, Result<Box<Sample>, ProbeError>),
     /// XID of the card or of a MIG instance.
     Xid(CardId, Option<Slice>, u64),
     /// Links between cards.
@@ -65,6 +66,7 @@ struct Monitor {
     options: InventoryOptions,
     cards: CardList,
     inventories: watch::Sender<Arc<Inventory>>,
+    readings: watch::Sender<Arc<Vec<GpuReadings>>>,
     messages: Sender<Message>,
     /// NVML session whose reports are accepted.
     session: u64,
@@ -85,6 +87,7 @@ struct Monitor {
 pub(super) fn start(
     options: InventoryOptions,
     inventories: watch::Sender<Arc<Inventory>>,
+    readings: watch::Sender<Arc<Vec<GpuReadings>>>,
     messages: Sender<Message>,
     inbox: Receiver<Message>,
 ) -> Option<JoinHandle<()>> {
@@ -92,6 +95,7 @@ pub(super) fn start(
         cards: CardList::new(Instant::now(), &options),
         options,
         inventories,
+        readings,
         messages,
         session: 0,
         nvml: Weak::new(),
@@ -161,6 +165,7 @@ impl Monitor {
             self.cards.expire(now);
             self.start_linking(now);
             self.publish();
+            self.publish_readings();
         }
     }
 
@@ -233,7 +238,7 @@ impl Monitor {
                     self.watch_card(now, &card);
                 }
             }
-            CardReport::Probed(card, probed) => self.cards.probed(now, &card, probed),
+            CardReport::Probed(card, probed) => self.cards.probed(now, &card, probed.map(|sample| *sample)),
             CardReport::Xid(card, slice, xid) => self.cards.xid(now, &card, slice, xid),
             CardReport::Linked(table) => self.cards.linked(table),
         }
@@ -248,6 +253,17 @@ impl Monitor {
         }
         log_changes(&last, &next);
         self.inventories.send_replace(Arc::new(next));
+    }
+
+    fn publish_readings(&self) {
+        let next = self.cards.readings();
+        self.readings.send_if_modified(|last| {
+            let is_news = **last != next;
+            if is_news {
+                *last = Arc::new(next);
+            }
+            is_news
+        });
     }
 
     fn reporter(&self) -> Reporter {

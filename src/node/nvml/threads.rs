@@ -144,7 +144,7 @@ impl CardWatch {
                     None => warning.clear(),
                 }
             }
-            self.reporter.send(CardReport::Probed(self.card.clone(), probed));
+            self.reporter.send(CardReport::Probed(self.card.clone(), probed.map(Box::new)));
             let on_event = |event: &XidEvent<'_>| {
                 self.reporter.send(CardReport::Xid(self.card.clone(), event.slice, event.xid));
             };

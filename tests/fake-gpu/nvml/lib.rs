@@ -17,7 +17,8 @@
 //! ```json
 //! {
 //!   "cards": [{
-//!     "uuid": "GPU-1", "model": "NVIDIA L4", "memory_total": 24000000000, "pci_bus_id": "00000000:17:00.0", "minor": 0
+//!     "uuid": "GPU-1", "model": "NVIDIA L4", "memory_total": 24000000000, "pci_bus_id": "00000000:17:00.0", "minor": 0,
+//!     "sensors": { "temperature": 61, "power": 70500 }
 //!   }],
 //!   "events": [{ "seq": 1, "card": "GPU-1", "xid": 79 }],
 //!   "errors": { "nvmlDeviceGetName": "NVML_ERROR_UNKNOWN" },
@@ -35,5 +36,5 @@ mod shared;
 pub use install::install;
 pub use scenario::{
     Call, CardScenario, CardState, InstanceScenario, LinkScenario, MigScenario, NvmlReturn, PciLevel, Process,
-    Scenario, ScenarioError, XidEvent,
+    RemappedRows, Scenario, ScenarioError, SensorScenario, XidEvent,
 };

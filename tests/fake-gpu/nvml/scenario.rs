@@ -4,6 +4,7 @@ mod call;
 mod mig;
 mod presets;
 mod returns;
+mod sensors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use call::Call;
 pub use mig::{InstanceScenario, MigScenario};
 pub use returns::NvmlReturn;
+pub use sensors::{RemappedRows, SensorScenario};
 
 /// A machine as NVML sees it, and what goes wrong on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +76,12 @@ pub struct CardScenario {
     /// Uncorrected memory errors since the driver was loaded; `None`: ECC is off.
     #[serde(default)]
     pub ecc_uncorrected: Option<u64>,
+    /// Corrected memory errors since the driver was loaded, counted where ECC is on.
+    #[serde(default)]
+    pub ecc_corrected: u64,
+    /// Sensors and counters.
+    #[serde(default)]
+    pub sensors: SensorScenario,
     /// `None`: the card can't be cut.
     #[serde(default)]
     pub mig: Option<MigScenario>,

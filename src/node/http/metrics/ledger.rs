@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_api::Memory;
+use divvy_api::{Cores, Memory};
 use divvy_node_core::allocator::{Allocator, SharedAllocator, lock};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -144,27 +144,41 @@ fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
     };
     let held = |card: &CardInfo| allocations.held(&card.id, None);
     vec![
-        per_card("card_healthy", "1 if the GPU is healthy and accepts new pods", &|card| {
+        gpu_info(allocator),
+        per_card("gpu_healthy", "1 if the GPU is healthy and accepts new pods", &|card| {
             Some(f64::from(u8::from(card.health == CardHealth::Healthy)))
         }),
-        per_card("card_memory_bytes", "Memory of the GPU", &|card| Some(bytes(card.memory))),
-        per_card("card_memory_used_bytes", "Memory in use on the GPU as reported by NVML", &|card| {
+        per_card("gpu_memory_bytes", "Memory of the GPU", &|card| Some(bytes(card.memory))),
+        per_card("gpu_memory_used_bytes", "Memory in use on the GPU as reported by NVML", &|card| {
             card.memory_used.map(bytes)
         }),
-        per_card("card_memory_allocated_bytes", "GPU memory allocated to pods", &|card| Some(bytes(held(card).memory))),
-        per_card(
-            "card_cores_allocated",
-            "Compute allocated to pods, in cores: percent of the GPU's compute",
-            &|card| Some(f64::from(held(card).cores.units())),
-        ),
-        per_card("card_pods", "Pods with a share of the GPU", &|card| Some(f64::from(held(card).pods))),
+        per_card("gpu_memory_allocated_bytes", "GPU memory allocated to pods", &|card| Some(bytes(held(card).memory))),
+        per_card("gpu_compute_allocated_ratio", "Part of the GPU's compute that is allocated to pods", &|card| {
+            Some(ratio(held(card).cores))
+        }),
+        per_card("gpu_pods", "Pods with a share of the GPU", &|card| Some(f64::from(held(card).pods))),
     ]
+}
+
+fn gpu_info(allocator: &Allocator) -> Gauges {
+    let labels = |card: &CardInfo| {
+        let parent = card.mig.as_ref().map(|mig| mig.parent.to_string()).unwrap_or_default();
+        vec![
+            ("uuid", card.id.to_string()),
+            ("model", card.model.clone()),
+            ("pci_bus_id", card.pci_bus_id.clone()),
+            ("parent_uuid", parent),
+        ]
+    };
+    let help = "PCI bus ID of a GPU, and of a MIG instance the UUID of its GPU";
+    let values = allocator.inventory().cards.iter().map(|card| (labels(card), 1.0)).collect();
+    Gauges { name: "gpu_info", help, values }
 }
 
 fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
     let mut memory = Gauges { name: "share_memory_bytes", help: "GPU memory allocated to a container", values: vec![] };
-    let help = "Compute allocated to a container, in cores: percent of the GPU's compute";
-    let mut cores = Gauges { name: "share_cores", help, values: vec![] };
+    let help = "Part of the GPU's compute that is allocated to a container";
+    let mut compute = Gauges { name: "share_compute_ratio", help, values: vec![] };
     let help = "Isolation tier of a container";
     let mut tiers = Gauges { name: "share_tier_info", help, values: vec![] };
     for entry in allocator.ledger().allocations().pods() {
@@ -173,11 +187,11 @@ fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
             tiers.values.push((labels(&entry.pod, container, ("tier", tier.to_string())), 1.0));
             for (labels, share) in parts(&entry.pod, container, holding) {
                 memory.values.push((labels.clone(), bytes(share.memory)));
-                cores.values.push((labels, f64::from(share.cores.units())));
+                compute.values.push((labels, ratio(share.cores)));
             }
         }
     }
-    vec![memory, cores, tiers]
+    vec![memory, compute, tiers]
 }
 
 /// Host memory behind oversubscribed shares; none where there is neither that nor such a share left.
@@ -188,7 +202,7 @@ fn host_memory_gauges(allocator: &Allocator) -> Vec<Gauges> {
     }
     let capacity = oversubscription.map_or(Memory::ZERO, |oversubscription| oversubscription.host_memory);
     let help = "Host memory allocated to pods in place of the GPU's";
-    let mut cards = Gauges { name: "card_host_memory_allocated_bytes", help, values: vec![] };
+    let mut cards = Gauges { name: "gpu_host_memory_allocated_bytes", help, values: vec![] };
     for card in &allocator.inventory().cards {
         let labels = vec![("uuid", card.id.to_string()), ("model", card.model.clone())];
         cards.values.push((labels, bytes(allocations.held(&card.id, None).host)));
@@ -201,7 +215,7 @@ fn host_memory_gauges(allocator: &Allocator) -> Vec<Gauges> {
         shares.values.extend(with_host.map(|(labels, share)| (labels, bytes(share.host))));
     }
     let help = "Host memory that can be allocated to pods in place of the GPUs'";
-    vec![one("oversubscribe_host_memory_bytes", help, vec![], bytes(capacity)), cards, shares]
+    vec![one("host_memory_allocatable_bytes", help, vec![], bytes(capacity)), cards, shares]
 }
 
 fn parts<'a>(
@@ -215,6 +229,10 @@ fn parts<'a>(
 fn labels(pod: &PodRef, container: &str, last: (&'static str, String)) -> Labels {
     let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
     vec![("namespace", namespace), ("pod", name), ("container", container.to_owned()), last]
+}
+
+fn ratio(cores: Cores) -> f64 {
+    f64::from(cores.units()) / 100.0
 }
 
 fn bytes(memory: Memory) -> f64 {

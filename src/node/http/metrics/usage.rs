@@ -48,7 +48,7 @@ const COUNTERS: [PerContainer; 5] = [
     ("container_launches", "Kernels and graphs launched by the container", |usage| {
         usage.region.map(|region| count(region.launches))
     }),
-    ("container_out_of_memory", "GPU memory allocations refused to the container", |usage| {
+    ("container_refused_allocations", "GPU memory allocations refused to the container", |usage| {
         usage.region.map(|region| count(region.out_of_memory))
     }),
     (

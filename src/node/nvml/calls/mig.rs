@@ -8,6 +8,7 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::{CallError, FindError, ProbeError, Sample, in_call, raw};
 use crate::config::MigStrategy;
+use crate::nvml::readings::Sensors;
 use divvy_node_core::inventory::{CardProcess, MigInstance};
 
 /// Most instances of a GPU; a larger count is invalid.
@@ -104,14 +105,14 @@ fn profile(name: &str) -> Result<MigProfile, BadMigProfile> {
 // === impl Instance ===
 
 impl Instance {
-    /// Result as if the instance had been probed by itself; location and memory errors are those of its GPU.
+    /// Result as if the instance had been probed by itself; location and uncorrected memory errors are those of its GPU.
     pub(in crate::nvml) fn sample(&self, gpu: &Sample) -> Result<Sample, ProbeError> {
         let (memory, memory_used) = self.memory.clone().map_err(ProbeError::Instance)?;
         Ok(Sample {
             memory,
             memory_used,
             model: Some(self.model.clone()),
-            utilization: None,
+            sensors: Sensors { ecc_uncorrected: gpu.sensors.ecc_uncorrected, ..Sensors::default() },
             processes: self.processes.clone(),
             partition: None,
             pci_bus_id: gpu.pci_bus_id.clone(),

@@ -7,6 +7,8 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet, Nvml};
 use nvml_wrapper_sys::bindings as sys;
 
+use crate::nvml::readings::RemappedRows;
+
 /// An XID that the driver reports.
 pub(in crate::nvml) struct XidEvent<'n> {
     /// The GPU, also where the event is about a MIG instance.
@@ -68,6 +70,17 @@ pub(super) fn compute_instance_id(nvml: &Nvml, instance: &Device<'_>) -> Result<
     // SAFETY: the handle comes from this NVML and is used while it is open; the result is valid for writes.
     nvml_try(unsafe { function(instance.handle(), &raw mut id) })?;
     Ok(id)
+}
+
+/// `nvmlDeviceGetRemappedRows`.
+pub(super) fn remapped_rows(nvml: &Nvml, device: &Device<'_>) -> Result<RemappedRows, NvmlError> {
+    let function = nvml_sym(nvml.lib().nvmlDeviceGetRemappedRows.as_ref())?;
+    let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
+    // SAFETY: the handle comes from this NVML and is used while it is open; the results are valid for writes.
+    nvml_try(unsafe {
+        function(device.handle(), &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed)
+    })?;
+    Ok(RemappedRows { corrected, uncorrected, pending: pending != 0, failed: failed != 0 })
 }
 
 /// `nvmlDeviceGetNvLinkRemoteDeviceType`, because nvml-wrapper writes the answer into a temporary and then returns

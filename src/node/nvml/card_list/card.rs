@@ -1,5 +1,6 @@
 //! State of one card.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use divvy_api::{CardId, Memory};
@@ -9,6 +10,7 @@ use super::load::Load;
 use crate::config::MigStrategy;
 use crate::nvml::calls::{Instance, ProbeError, Sample, Slice};
 use crate::nvml::health::{Health, HealthOptions, Observation};
+use crate::nvml::readings::{GpuReadings, Sensors};
 use divvy_node_core::inventory::{CardHealth, CardInfo};
 
 #[derive(Debug)]
@@ -18,6 +20,10 @@ pub(super) struct Card {
     pub(super) health: Health,
     /// Average utilization, while probes report it.
     load: Option<Load>,
+    /// Values of the last probe, if it was answered.
+    sensors: Sensors,
+    /// XIDs that were reported, by their number.
+    xids: BTreeMap<u64, u64>,
     /// The probe that runs, or the next one; `None`: nobody probes, or its GPU's probe is its own.
     pub(super) call: Option<Call>,
     pub(super) listing: Listing,
@@ -44,7 +50,17 @@ impl Card {
     pub(super) fn new(id: CardId) -> Self {
         let health = Health::default();
         let info = CardInfo { health: health.verdict(), ..CardInfo::healthy(id, Memory::ZERO) };
-        Self { info, health, load: None, call: None, listing: Listing::Unknown, gone: false, in_mig: false }
+        Self {
+            info,
+            health,
+            load: None,
+            sensors: Sensors::default(),
+            xids: BTreeMap::new(),
+            call: None,
+            listing: Listing::Unknown,
+            gone: false,
+            in_mig: false,
+        }
     }
 
     /// An instance on the GPU of this sample.
@@ -82,7 +98,7 @@ impl Card {
         self.gone = matches!(probed, Err(ProbeError::Gone | ProbeError::Vanished));
         let observation = match probed {
             Ok(sample) => {
-                let ecc_uncorrected = sample.ecc_uncorrected;
+                let ecc_uncorrected = sample.sensors.ecc_uncorrected;
                 self.in_mig = sample.partition.is_some();
                 self.learn(at, sample);
                 Observation::Answered { ecc_uncorrected }
@@ -91,10 +107,27 @@ impl Card {
                 self.info.memory_used = None;
                 self.info.processes = None;
                 (self.load, self.info.utilization) = (None, None);
-                Observation::Failed { reason: error.to_string() }
+                return self.fail(options, at, error.to_string());
             }
         };
         self.health.observe(options, at, observation);
+    }
+
+    /// Records a failure; what the sensors showed before it isn't known to be so any more.
+    pub(super) fn fail(&mut self, options: &HealthOptions, at: Instant, reason: String) {
+        self.sensors = Sensors::default();
+        self.health.observe(options, at, Observation::Failed { reason });
+    }
+
+    /// Counts an XID.
+    pub(super) fn count_xid(&mut self, xid: u64) {
+        *self.xids.entry(xid).or_default() += 1;
+    }
+
+    pub(super) fn readings(&self) -> GpuReadings {
+        // An instance's sample has an error count of its GPU, for its health.
+        let sensors = if self.info.mig.is_none() { self.sensors } else { Sensors::default() };
+        GpuReadings { id: self.info.id.clone(), model: self.info.model.clone(), sensors, xids: self.xids.clone() }
     }
 
     /// Whether it may take new shares.
@@ -111,7 +144,8 @@ impl Card {
 
     /// Updates the card from a sample; its description is kept where the sample lacks it.
     fn learn(&mut self, at: Instant, sample: Sample) {
-        self.load = sample.utilization.map(|percent| Load::with(self.load, percent, at));
+        self.load = sample.sensors.utilization.map(|percent| Load::with(self.load, percent, at));
+        self.sensors = sample.sensors;
         let info = &mut self.info;
         info.memory = sample.memory;
         info.memory_used = Some(sample.memory_used);

@@ -2,6 +2,7 @@ use divvy_api::Memory;
 use proptest::prelude::*;
 
 use super::*;
+use crate::nvml::readings::Sensors;
 use divvy_node_core::inventory::{CardHealth, CardProcess};
 
 /// What may befall a card, or the look for others.
@@ -27,9 +28,8 @@ fn sample() -> Sample {
         pci_bus_id: None,
         minor: None,
         numa: None,
-        utilization: None,
         processes: None,
-        ecc_uncorrected: None,
+        sensors: Sensors::default(),
         partition: None,
     }
 }
@@ -108,7 +108,10 @@ fn utilization_is_unknown_after_a_failed_probe() {
         let cards = cards.inventory().cards;
         cards.into_iter().find(|info| info.id == card("well")).expect("listed").utilization
     };
-    let busy = |percent| Ok(Sample { utilization: Some(percent), ..sample() });
+    let busy = |percent| {
+        let sensors = Sensors { utilization: Some(percent), ..Sensors::default() };
+        Ok(Sample { sensors, ..sample() })
+    };
     assert_eq!(after(1, Ok(sample())), None);
     assert_eq!(after(2, busy(50)), Some(50));
     assert_eq!(after(62, busy(100)), Some(82), "an average");

@@ -39,8 +39,8 @@ pub(crate) struct Bench {
     pub(crate) kubelet: Kubelet,
     pub(crate) scenario: Scenario,
     pub(crate) address: SocketAddr,
-    /// `/usage` and `/config`.
-    admin: SocketAddr,
+    /// `/usage`, `/config` and `/debug`.
+    pub(crate) admin: SocketAddr,
     keys: Map<String, Value>,
     child: Option<Child>,
     cluster: Option<Cluster>,
@@ -342,7 +342,8 @@ impl Bench {
     }
 }
 
-async fn page(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+/// Status and text of a page.
+pub(crate) async fn page(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let answer = client.get(format!("http://{address}{path}").parse().unwrap()).await.ok()?;
     let status = answer.status().as_u16();

@@ -10,6 +10,7 @@ mod foreign;
 mod instances;
 mod large_pods;
 mod ledger;
+mod metrics;
 mod mps;
 mod oversubscription;
 mod pages;

@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, MEMORY, Stderr, part};
 
 /// At a scale of 1.1 it takes half of a GPU, and the rest of the host.
-const ASKED: u64 = 9011;
+pub(crate) const ASKED: u64 = 9011;
 const OF_HOST: u64 = ASKED - MEMORY / 2;
 
 /// A pod that asks for oversubscription.
-fn asking(mib: u64) -> Workload {
+pub(crate) fn asking(mib: u64) -> Workload {
     part(&mib.to_string()).annotation("divvy.dev/oversubscribe", "true")
 }
 
 /// A node that oversubscribes its GPUs' memory by a scale of 1.1, with 2000 MiB of the host's.
-async fn oversubscribing(mut bench: Bench) -> Bench {
+pub(crate) async fn oversubscribing(mut bench: Bench) -> Bench {
     fs::write(bench.path("libdivvy.so"), b"\x7fELF").unwrap();
     for (key, value) in [("tier", "shim"), ("memoryScale", "1.1"), ("oversubscribeHostMemory", "2000Mi")] {
         bench.set_key(key, value);
@@ -105,9 +105,9 @@ async fn host_memory_is_published_beside_the_gpus() {
     let annotation = bench.until_annotated(&uid).await;
     assert_eq!(annotation["containers"]["main"][0]["hostMemoryMi"], OF_HOST);
     let mib = |mib: u64| (mib << 20).to_string() + ".0";
-    assert_eq!(gauge(&bench, "divvy_oversubscribe_host_memory_bytes").await, [mib(2000)]);
-    assert_eq!(gauge(&bench, "divvy_card_memory_allocated_bytes").await, [mib(MEMORY / 2), mib(0)]);
-    assert_eq!(gauge(&bench, "divvy_card_host_memory_allocated_bytes").await, [mib(OF_HOST), mib(0)]);
+    assert_eq!(gauge(&bench, "divvy_host_memory_allocatable_bytes").await, [mib(2000)]);
+    assert_eq!(gauge(&bench, "divvy_gpu_memory_allocated_bytes").await, [mib(MEMORY / 2), mib(0)]);
+    assert_eq!(gauge(&bench, "divvy_gpu_host_memory_allocated_bytes").await, [mib(OF_HOST), mib(0)]);
     assert_eq!(gauge(&bench, "divvy_share_memory_bytes").await, [mib(ASKED)]);
 }
 

@@ -23,11 +23,11 @@ const UNHOOKED: &str = "DIVVY_TEST_UNHOOKED";
 const MIB: u64 = 1 << 20;
 
 /// A process that has a slot, and holds 64 MiB of card 0 in it.
-struct Tenant(Child);
+pub(crate) struct Tenant(Child);
 
 impl Tenant {
     /// One that has looked up so many functions which the library doesn't know.
-    fn start(books: &Path, unhooked: u64) -> Self {
+    pub(crate) fn start(books: &Path, unhooked: u64) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "--ignored", "--nocapture", "usage::a_tenants_process"]).env(BOOKS, books);
         command.env(UNHOOKED, unhooked.to_string());
@@ -37,7 +37,7 @@ impl Tenant {
         Self(child)
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 }
@@ -100,7 +100,7 @@ impl Bench {
     }
 
     /// Where a pod's processes find their books. The file is made if the daemon's tier makes none.
-    fn books(&self, uid: &str) -> PathBuf {
+    pub(crate) fn books(&self, uid: &str) -> PathBuf {
         let given = self.kubelet.view().pods[uid].containers[0].given.clone().unwrap();
         let mount = given.mounts.iter().find(|mount| mount.container_path == REGION_MOUNT).expect("a region");
         let path = Path::new(&mount.host_path).join("books");
@@ -120,14 +120,14 @@ impl Bench {
     }
 
     /// What the kernel would say of a pod's cgroup.
-    fn set_processes(&self, uid: &str, pids: &[u32]) {
+    pub(crate) fn set_processes(&self, uid: &str, pids: &[u32]) {
         let lines: Vec<String> = pids.iter().map(ToString::to_string).collect();
         let cgroup = self.kubelet.cgroups().join(format!("kubepods/besteffort/pod{uid}"));
         fs::write(cgroup.join("cgroup.procs"), lines.join("\n")).unwrap();
     }
 
     /// What NVML says of a card: processes, and MiB of each.
-    fn set_on_card(&mut self, card: &str, processes: &[(u32, u64)]) {
+    pub(crate) fn set_on_card(&mut self, card: &str, processes: &[(u32, u64)]) {
         let process =
             |(pid, mib): &(u32, u64)| fake_nvml::Process { pid: *pid, memory_used: mib * MIB, utilization: 0 };
         let processes = processes.iter().map(process).collect();

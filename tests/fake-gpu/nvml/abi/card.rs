@@ -6,7 +6,8 @@ use nvml_wrapper_sys::bindings as sys;
 use nvml_wrapper_sys::bindings::{
     nvmlComputeMode_t, nvmlDevice_t, nvmlEccCounterType_t, nvmlEnableState_t, nvmlEventSet_t,
     nvmlEventTypeXidCriticalError, nvmlGpuTopologyLevel_t, nvmlIntNvLinkDeviceType_t, nvmlMemoryErrorType_t,
-    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlUtilization_t,
+    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t, nvmlReturn_t, nvmlTemperatureSensors_t,
+    nvmlUtilization_t,
 };
 
 use fake_card::{compute_mode, set_compute_mode};
@@ -84,7 +85,31 @@ functions! {
     ) = |_, card| {
         let uncorrected = card.ecc_uncorrected.ok_or(NvmlReturn::NotSupported)?;
         let corrected = kind == sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED;
-        write::value(count, if corrected { 0 } else { uncorrected })
+        write::value(count, if corrected { card.ecc_corrected } else { uncorrected })
+    };
+    nvmlDeviceGetTemperature(_sensor: nvmlTemperatureSensors_t, celsius: *mut c_uint) = |_, card| {
+        write::value(celsius, card.sensors.temperature.ok_or(NvmlReturn::NotSupported)?)
+    };
+    nvmlDeviceGetPowerUsage(milliwatts: *mut c_uint) = |_, card| {
+        write::value(milliwatts, card.sensors.power.ok_or(NvmlReturn::NotSupported)?)
+    };
+    nvmlDeviceGetEnforcedPowerLimit(milliwatts: *mut c_uint) = |_, card| {
+        write::value(milliwatts, card.sensors.power_limit.ok_or(NvmlReturn::NotSupported)?)
+    };
+    nvmlDeviceGetTotalEnergyConsumption(millijoules: *mut c_ulonglong) = |_, card| {
+        write::value(millijoules, card.sensors.energy.ok_or(NvmlReturn::NotSupported)?)
+    };
+    nvmlDeviceGetCurrentClocksThrottleReasons(reasons: *mut c_ulonglong) = |_, card| {
+        write::value(reasons, card.sensors.throttle_reasons.ok_or(NvmlReturn::NotSupported)?)
+    };
+    nvmlDeviceGetRemappedRows(
+        corrected: *mut c_uint, uncorrected: *mut c_uint, pending: *mut c_uint, failed: *mut c_uint
+    ) = |_, card| {
+        let rows = card.sensors.remapped_rows.ok_or(NvmlReturn::NotSupported)?;
+        write::value(corrected, rows.corrected)?;
+        write::value(uncorrected, rows.uncorrected)?;
+        write::value(pending, rows.pending.into())?;
+        write::value(failed, rows.failed.into())
     };
     nvmlDeviceGetTopologyCommonAncestor(other: nvmlDevice_t, level: *mut nvmlGpuTopologyLevel_t) = |driver, card| {
         let other = driver.card(other.addr())?;

@@ -1,6 +1,6 @@
 //! Machines that people have.
 
-use super::{CardScenario, CardState, LinkScenario, PciLevel, Scenario};
+use super::{CardScenario, CardState, LinkScenario, PciLevel, Scenario, SensorScenario};
 
 const GIB: u64 = 1 << 30;
 
@@ -82,6 +82,8 @@ fn card(number: u32, count: u32, model: &str, memory_total: u64) -> CardScenario
         compute_capability: super::hopper(),
         utilization: 0,
         ecc_uncorrected: Some(0),
+        ecc_corrected: 0,
+        sensors: SensorScenario::idle(),
         mig: None,
         processes: Vec::new(),
         clients: Vec::new(),

@@ -7,8 +7,9 @@ use std::{env, fs, thread};
 
 use fake_nvml::{Call, CardState, MigScenario, NvmlReturn, Process, Scenario, ScenarioError};
 use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::bitmasks::event::EventTypes;
-use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TopologyLevel};
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor, TopologyLevel};
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use tempfile::TempDir;
@@ -61,7 +62,7 @@ fn a_card_answers_what_its_scenario_says() {
         let card = &mut scenario.cards[1];
         card.memory_used = 3 * GIB;
         card.utilization = 40;
-        card.ecc_uncorrected = Some(2);
+        (card.ecc_uncorrected, card.ecc_corrected) = (Some(2), 7);
         card.processes = vec![Process { pid: 7, memory_used: GIB, utilization: 30 }];
     });
     let nvml = machine.open().unwrap();
@@ -82,6 +83,11 @@ fn a_card_answers_what_its_scenario_says() {
     assert_eq!(card.cuda_compute_capability().unwrap().major, 9);
     assert_eq!(card.utilization_rates().unwrap().gpu, 40);
     assert_eq!(card.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).unwrap(), 2);
+    assert_eq!(card.total_ecc_errors(MemoryError::Corrected, EccCounter::Volatile).unwrap(), 7);
+    assert_eq!(card.temperature(TemperatureSensor::Gpu).unwrap(), 34);
+    assert_eq!((card.power_usage().unwrap(), card.enforced_power_limit().unwrap()), (72_500, 350_000));
+    assert_eq!(card.total_energy_consumption().unwrap(), 1_234_500);
+    assert_eq!(card.current_throttle_reasons().unwrap(), ThrottleReasons::GPU_IDLE);
     assert_eq!(card.running_compute_processes().unwrap()[0].pid, 7);
     let busy = card.process_utilization_stats(None).unwrap();
     assert_eq!((busy[0].pid, busy[0].sm_util), (7, 30));
