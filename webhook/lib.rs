@@ -13,6 +13,7 @@ pub mod admission;
 pub mod args;
 pub mod binder;
 pub mod config;
+pub mod debug;
 pub mod endpoint_slice;
 pub mod events;
 pub mod extender;

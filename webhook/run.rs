@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
-use divvy_runtime::logging;
+use divvy_runtime::debug::{self, Debug};
+use divvy_runtime::logging::{self, LogControl};
 use divvy_runtime::settings::{Stop, Switch};
 use divvy_runtime::{Signals, Tasks};
 use divvy_serving::connections::{Connections, Limits, serve};
@@ -26,6 +27,7 @@ use crate::access::Access;
 use crate::args;
 use crate::binder::Binder;
 use crate::config::{Config, LEASE, SECRET, SERVICE};
+use crate::debug::DebugState;
 use crate::endpoint_slice::ExtenderEndpoint;
 use crate::events::PodEvents;
 use crate::extender::Extender;
@@ -55,8 +57,6 @@ const SCHEDULING: Limits = Limits { connections: 192, per_address: 192 };
 const QUERIES: Limits = Limits { connections: 64, per_address: 16 };
 /// Connections of the kubelet and Prometheus.
 const PAGES: Limits = Limits { connections: 64, per_address: 16 };
-/// Connections over the loopback interface.
-const ADMIN: Limits = Limits { connections: 16, per_address: 16 };
 
 /// State that the tasks share.
 struct Parts {
@@ -92,8 +92,8 @@ fn launch() -> Result<ExitCode, Stop> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    logging::init(&config.log_level, config.log_format);
-    let result = runtime.block_on(run(config));
+    let log = logging::init(&config.log_level, config.log_format);
+    let result = runtime.block_on(run(config, log));
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -105,7 +105,7 @@ fn launch() -> Result<ExitCode, Stop> {
 }
 
 /// Runs until SIGTERM or SIGINT, or until a part fails.
-async fn run(config: Config) -> anyhow::Result<()> {
+async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     info!(version = env!("CARGO_PKG_VERSION"), pod = &*config.pod_name, "starting divvy-webhook");
     let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
@@ -181,7 +181,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
         stopping,
     };
     tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages.router(), until_stop()));
-    tasks.spawn("admin", serve(admin_listener, None, ADMIN, admin_router(text), until_stop()));
+    let admin = admin_router(text).merge(parts.debug(log, &tasks).router());
+    tasks.spawn("admin", debug::serve(admin_listener, admin, stop.clone()));
 
     let delay = config.shutdown_delay.get();
     let retire = async {
@@ -273,6 +274,12 @@ impl Parts {
             calls: self.calls.clone(),
             metrics: self.metrics.clone(),
         }
+    }
+
+    fn debug(&self, log: LogControl, tasks: &Tasks) -> Debug {
+        let (index, leader, sync_status) = (Arc::clone(&self.index), self.leader.clone(), self.sync_status.clone());
+        let state = DebugState { index, leader, sync_status };
+        Debug { log, tasks: tasks.list(), state: Arc::new(move || state.read()), stop: self.stop.clone() }
     }
 
     fn queries(&self) -> Queries {

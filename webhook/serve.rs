@@ -5,7 +5,7 @@
 //! kube-scheduler ─▶ /filter /prioritize /bind /preempt scheduling: from the leader's memory, for a client certificate
 //! users ──────────▶ /explain /inspect                 queries: for those who may read pods and GpuNodes
 //! Prometheus, kubelet ─▶ /metrics /healthz /readyz    pages, without TLS
-//! kubectl port-forward ▶ /config                      on the loopback interface alone
+//! kubectl port-forward ▶ /config /debug               on the loopback interface alone
 //! ```
 
 pub mod bodies;

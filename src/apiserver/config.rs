@@ -18,7 +18,7 @@ divvy_runtime::keys! {
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8443).into(),
     /// Address of the plain-HTTP listener: /metrics, /healthz and /readyz
     metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9403).into(),
-    /// Loopback address of /config, reached with kubectl port-forward
+    /// Loopback address of /config and /debug, reached with kubectl port-forward
     admin_address: LoopbackAddress = LoopbackAddress::port(9404),
     /// How long new calls are still answered after SIGTERM, while the Service's endpoints are updated
     shutdown_delay: Period = Period::seconds(5),

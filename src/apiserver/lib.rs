@@ -12,6 +12,7 @@
 
 pub mod args;
 pub mod config;
+pub mod debug;
 pub mod front_proxy;
 pub mod metrics;
 pub mod nodes;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use divvy_runtime::debug::{self, Debug};
+use divvy_runtime::logging::{self, LogControl};
 use divvy_runtime::settings::Stop;
-use divvy_runtime::{Signals, Tasks, logging};
+use divvy_runtime::{Signals, Tasks};
 use divvy_serving::connections::{Connections, Limits, serve};
 use divvy_serving::tls::{Bundles, Identity, Service, for_clients, keep_bundle, keep_secret};
 use prometheus_client::registry::Registry;
@@ -17,6 +19,7 @@ use tracing::{error, info};
 
 use crate::args;
 use crate::config::{API_SERVICE, Config, SECRET, SERVICE};
+use crate::debug::DebugState;
 use crate::front_proxy::FrontProxy;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
@@ -28,8 +31,6 @@ use crate::serve::pages::{Pages, admin_router};
 const CALLS: Limits = Limits { connections: 256, per_address: 256 };
 /// Connections of the kubelet and Prometheus.
 const PAGES: Limits = Limits { connections: 64, per_address: 16 };
-/// Connections over the loopback interface.
-const ADMIN: Limits = Limits { connections: 16, per_address: 16 };
 
 /// The whole program: exit code 0 after SIGTERM, 1 after a failure, 64 for bad configuration.
 pub fn main() -> ExitCode {
@@ -48,8 +49,8 @@ fn launch() -> Result<ExitCode, Stop> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    logging::init(&config.log_level, config.log_format);
-    let result = runtime.block_on(run(config));
+    let log = logging::init(&config.log_level, config.log_format);
+    let result = runtime.block_on(run(config, log));
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +62,7 @@ fn launch() -> Result<ExitCode, Stop> {
 }
 
 /// Runs until SIGTERM or SIGINT, or until a part fails.
-async fn run(config: Config) -> anyhow::Result<()> {
+async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     info!(version = env!("CARGO_PKG_VERSION"), "starting divvy-apiserver");
     let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
@@ -94,11 +95,21 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let tls = for_clients(identity.clone(), front_proxy.clone()).context("TLS")?;
     let subscribed = nodes.subscribe();
     let lists = Arc::new(Semaphore::new(LISTS));
+    let state = DebugState {
+        nodes: nodes.clone(),
+        lists: Arc::clone(&lists),
+        watches: Arc::clone(&watches),
+        identity: identity.clone(),
+        front_proxy: front_proxy.clone(),
+    };
+    let state = Arc::new(move || state.read());
+    let debug = Debug { log, tasks: tasks.list(), state, stop: stop.clone() };
     let api = Api { nodes, legacy_watch: config.legacy_watch, watches, lists, metrics };
     tasks.spawn("api", serve(api_listener, Some(tls), CALLS, api.router(), connections));
     let pages = Pages { registry: registry.into(), nodes: subscribed, identity, front_proxy, stopping };
     tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages.router(), until_stop()));
-    tasks.spawn("admin", serve(admin_listener, None, ADMIN, admin_router(text), until_stop()));
+    let admin = admin_router(text).merge(debug.router());
+    tasks.spawn("admin", debug::serve(admin_listener, admin, stop.clone()));
 
     let delay = config.shutdown_delay.get();
     let retire = async {

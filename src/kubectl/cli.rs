@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::dashboard;
+use crate::debug_bundle;
 use crate::doctor;
 use crate::explain;
 use crate::gpushare;
@@ -41,6 +42,7 @@ enum Command {
     Migrate(migrate::Args),
     Simulate(simulate::Args),
     Dashboard(dashboard::Args),
+    DebugBundle(debug_bundle::Args),
     /// By the name of the program alone.
     #[command(skip)]
     Gpushare(gpushare::Args),
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
                 Command::Migrate(args) => migrate::run(args).await,
                 Command::Simulate(args) => simulate::run(args).await,
                 Command::Dashboard(args) => dashboard::run(args).await,
+                Command::DebugBundle(args) => debug_bundle::run(args).await,
             }
         })
     });
@@ -105,7 +108,9 @@ mod tests {
 
     #[test]
     fn help_of_each_command_matches_snapshot() {
-        for command in ["inspect", "explain", "doctor", "top", "quota", "migrate", "simulate", "dashboard"] {
+        for command in
+            ["inspect", "explain", "doctor", "top", "quota", "migrate", "simulate", "dashboard", "debug-bundle"]
+        {
             let help = CommandLine::try_parse_from(["kubectl-divvy", command, "--help"]).expect_err("help");
             insta::assert_snapshot!(command, help.to_string());
         }

@@ -6,11 +6,13 @@ use std::error::Error;
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
 use divvy_api::gpunode::GpuNode;
+use futures::{AsyncBufRead as _, AsyncBufReadExt as _};
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
@@ -210,6 +212,15 @@ impl Cluster {
         }
     }
 
+    /// Waits so long for an answer, unless `--request-timeout` says how long.
+    #[must_use]
+    pub fn patient(mut self, limit: Duration) -> Self {
+        if self.timeout.is_zero() {
+            self.timeout = limit;
+        }
+        self
+    }
+
     /// The client, to make an [`Api`] of.
     pub fn client(&self) -> Client {
         self.client.clone()
@@ -238,6 +249,36 @@ impl Cluster {
     pub async fn text(&self, path: &str) -> Result<String, Refusal> {
         let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
         self.ask(async { self.client.request_text(request?).await }).await
+    }
+
+    /// The end of the text at a path, at most so many bytes of it in whole lines; and how many bytes are before it.
+    pub async fn end_of(&self, path: &str, most: usize) -> Result<(Vec<u8>, usize), Refusal> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+        self.ask(async {
+            let mut body = pin!(self.client.request_stream(request?).await?);
+            let (mut end, mut before) = (Vec::new(), 0);
+            loop {
+                let part = body.fill_buf().await.map_err(kube::Error::ReadEvents)?;
+                if part.is_empty() {
+                    break;
+                }
+                let length = part.len();
+                end.extend_from_slice(part);
+                body.as_mut().consume(length);
+                // Seldom, as the rest has to be moved.
+                if end.len() > 2 * most {
+                    let excess = end.len() - most;
+                    before += end.drain(..excess).len();
+                }
+            }
+            let mut excess = end.len().saturating_sub(most);
+            if before + excess > 0 {
+                excess += end[excess..].iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            }
+            before += end.drain(..excess).len();
+            Ok((end, before))
+        })
+        .await
     }
 
     /// The body of a page of a pod's HTTP server on its loopback interface, which the API server and the kubelet forward a

@@ -50,17 +50,22 @@ pub struct Report {
 /// Checks the cluster and formats the result.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { namespace, output, cluster } = args;
-    let report = examine(&cluster.connect().await?, namespace).await;
+    let report = examine(&cluster.connect().await?, namespace, true).await;
     let answer = format(&report, output, |_| report.to_string())?;
     let incomplete = report.checks.iter().any(|check| check.state == State::Failed);
     Ok(CommandOutput { answer, incomplete, ..CommandOutput::default() })
 }
 
-async fn examine(cluster: &Cluster, namespace: String) -> Report {
+/// Checks the cluster without a look at the webhook's Secret.
+pub(crate) async fn examine_without_secrets(cluster: &Cluster, namespace: String) -> Report {
+    examine(cluster, namespace, false).await
+}
+
+async fn examine(cluster: &Cluster, namespace: String, with_secrets: bool) -> Report {
     let checks = match cluster.read("/version").await {
         Err(refused) => vec![Check::failed("API server", refused.to_string(), "choose another server with --context")],
         Ok(version) => {
-            let facts = Box::pin(Facts::gather(cluster, namespace)).await; // large: it holds every answer
+            let facts = Box::pin(Facts::gather(cluster, namespace, with_secrets)).await; // large: it holds every answer
             std::iter::once(cluster::api_server(&version)).chain(all(&facts)).collect()
         }
     };

@@ -7,6 +7,7 @@
 //!      │     └─ table, or JSON and YAML                                pure
 //!      ├▶ explain ──▶ fetch ──▶ divvy_index, one query
 //!      │     └─ tables, hints                                          pure
+//!      ├▶ debug_bundle ──▶ objects, programs ──▶ an archive
 //!      ├▶ doctor ──▶ facts ──▶ one check per part                      pure
 //!      ├▶ dashboard ──▶ watches ──▶ a page in the browser
 //!      ├▶ top ──▶ each daemon's /usage, through the API server
@@ -19,6 +20,7 @@ pub mod cli;
 pub mod cluster;
 mod config;
 pub mod dashboard;
+pub mod debug_bundle;
 mod dialects;
 pub mod doctor;
 pub mod explain;

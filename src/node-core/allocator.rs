@@ -46,10 +46,10 @@ pub use self::reconcile::ListRequest;
 use self::reconcile::Reconciliation;
 pub use self::refusal::Refusal;
 use self::units::GivenUnits;
-use crate::identity::{self, CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
+use crate::identity::{self, AdmissionOrder, CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::{Ledger, Nonce, Part};
-use crate::pod::Pod;
+use crate::pod::{Pod, PodRef};
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup};
 
 /// Allocator, shared by all tasks of the daemon. Locked for microseconds, never across an await.
@@ -262,6 +262,11 @@ impl Allocator {
     pub fn waiting(&self, pods: &[Arc<Pod>]) -> Vec<String> {
         let waiting = identity::waiting(pods, self.ledger.allocations(), &self.history, &self.settings.names);
         waiting.map(ToString::to_string).collect()
+    }
+
+    /// The pod whose containers are being served, if there is one, and what is known of those before it.
+    pub fn under_admission(&self) -> (Option<&PodRef>, AdmissionOrder) {
+        (self.admission.as_ref().map(|admission| &admission.pod), self.history.read())
     }
 
     /// Answers `PreStartContainer`: writes the limits of every container that holds these slots, or that held them before

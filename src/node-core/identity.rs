@@ -17,7 +17,7 @@ use divvy_api::limits::asks_for_cards;
 use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerSpec, ResourceName, ResourceNames, SlotId};
 
-pub use self::call_history::CallHistory;
+pub use self::call_history::{AdmissionOrder, CallHistory};
 use self::forgotten::waiting_parts;
 pub use self::forgotten::{forgotten, perhaps_forgotten, resolve_again, suspects};
 use crate::ledger::{Allocations, Part};

@@ -147,7 +147,7 @@ divvy_runtime::keys! {
 
     /// Address of /metrics, /healthz and /readyz
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9402).into(),
-    /// Loopback address of /usage and /config, reached with kubectl port-forward
+    /// Loopback address of /usage, /config and /debug, reached with kubectl port-forward
     admin_address: LoopbackAddress = LoopbackAddress::port(divvy_api::usage::PORT),
     /// Log levels by target, such as info,divvy_node=debug
     log_level: LogFilter = LogFilter::default(),

@@ -1,5 +1,7 @@
-//! HTTP servers: `/metrics`, `/healthz` and `/readyz` for every client, `/usage` and `/config` on the loopback interface.
+//! HTTP servers: `/metrics`, `/healthz` and `/readyz` for every client, `/usage`, `/config` and the pages of
+//! [`divvy_runtime::debug`] on the loopback interface.
 
+mod debug;
 pub mod metrics;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +13,17 @@ use axum::routing::get;
 use axum::{Json, Router};
 use divvy_api::usage::NodeUsage;
 use divvy_node_core::allocator::{SharedAllocator, lock};
-use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::TaskList;
+use divvy_runtime::debug::Debug;
+use divvy_runtime::logging::{LogControl, WarnOnce};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
+use crate::apiserver::desired::Desired;
+use crate::container::Containers;
 use crate::kubelet::registration::RegistrationStatus;
 
 /// Effective configuration, as `/config` shows it.
@@ -44,11 +50,17 @@ pub struct Pages {
     pub usage: watch::Receiver<Arc<NodeUsage>>,
     /// For `/config`.
     pub config: watch::Receiver<ConfigStatus>,
+    /// For `/debug/state`.
+    pub containers: Arc<Containers>,
+    /// For `/debug/state`.
+    pub desired: watch::Receiver<Desired>,
 }
 
 /// The routes of `listenAddress` and those of `adminAddress`.
-pub fn routers(pages: Pages) -> [Router; 2] {
+pub fn routers(pages: Pages, log: LogControl, tasks: TaskList, stop: CancellationToken) -> [Router; 2] {
     let pages = Arc::new(pages);
+    let shown = Arc::clone(&pages);
+    let debug = Debug { log, tasks, state: Arc::new(move || debug::state(&shown)), stop };
     let listen = Router::new()
         .route("/metrics", get(async |State(pages): State<Arc<Pages>>| divvy_runtime::metrics(&pages.registry)))
         .route("/healthz", get(async || "ok\n"))
@@ -57,7 +69,8 @@ pub fn routers(pages: Pages) -> [Router; 2] {
     let admin = Router::new()
         .route("/config", get(config))
         .route("/usage", get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.usage.borrow()))))
-        .with_state(pages);
+        .with_state(pages)
+        .merge(debug.router());
     [listen, admin]
 }
 

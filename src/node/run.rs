@@ -20,7 +20,8 @@ use divvy_api::Tier;
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{Allocator, lock};
 use divvy_node_core::ports::ContainerSetup as _;
-use divvy_runtime::{Next, Signals, Tasks};
+use divvy_runtime::logging::LogControl;
+use divvy_runtime::{Next, Signals, Tasks, debug};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -70,7 +71,7 @@ fn launch() -> Result<ExitCode, Stop> {
         }
     };
     let (effective, desired) = runtime.block_on(reload::configure(&sources))?;
-    divvy_runtime::logging::init(&effective.config.log_level, effective.config.log_format);
+    let log = divvy_runtime::logging::init(&effective.config.log_level, effective.config.log_format);
     if let Job::Uninstall(what) = sources.job {
         // A closed stdout must not stop it half-way.
         let say = |line: String| drop(writeln!(std::io::stdout(), "{line}"));
@@ -78,7 +79,7 @@ fn launch() -> Result<ExitCode, Stop> {
         return Ok(if left.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let tier = isolation::select(&effective.config)?;
-    let result = runtime.block_on(run(sources, effective, tier, desired));
+    let result = runtime.block_on(run(sources, effective, tier, desired, log));
     // Threads that hang in a driver call can't be joined.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let result = result.and_then(|next| match next {
@@ -110,6 +111,7 @@ async fn run(
     effective: Effective,
     selection: isolation::Selection,
     desired: Desired,
+    log: LogControl,
 ) -> anyhow::Result<Next> {
     let config = effective.config.clone();
     info!(version = env!("CARGO_PKG_VERSION"), node = &*config.node_name, "starting divvy-node");
@@ -187,14 +189,18 @@ async fn run(
         patience: CONFLICT_PATIENCE,
         status: registration_sender,
     };
-    let [router, admin_router] = http::routers(Pages {
+    let pages = Pages {
         registry,
         allocator: Arc::clone(&allocator),
         registration: registration.clone(),
         unlisted,
         usage: usage.clone(),
         config: shown,
-    });
+        containers: Arc::clone(&containers),
+        desired: desired.clone(),
+    };
+    let mut tasks = Tasks::default();
+    let [router, admin_router] = http::routers(pages, log, tasks.list(), stop.clone());
     let advertiser =
         Advertiser { allocator: Arc::clone(&allocator), listing: settings::listing(&config), offers: offers_sender };
 
@@ -214,7 +220,6 @@ async fn run(
         };
         clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock thread")?;
     }
-    let mut tasks = Tasks::default();
     let driver = inventory_threads.driver();
     tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
     tasks.spawn(
@@ -239,7 +244,7 @@ async fn run(
         tasks.spawn("tier", isolation::watch(problem, stop.clone()));
     }
     tasks.spawn("http", http::serve(listener, router, stop.clone()));
-    tasks.spawn("admin", http::serve(admin_listener, admin_router, stop.clone()));
+    tasks.spawn("admin", debug::serve(admin_listener, admin_router, stop.clone()));
     let mut announcement = None;
     if let Some(api_server) = api_server {
         let (publisher, draining) = Publisher::new(

@@ -8,6 +8,7 @@
 //! tasks        the program's tasks; one that ends early ends the program
 //! signals      SIGTERM and SIGINT
 //! metrics      the page that Prometheus scrapes
+//! debug        pages of the admin listener: log filter, CPU profile, threads and tasks, state
 //! files        directories and files that others read while they are written
 //! list         lists of the Kubernetes API, item by item
 //! ```
@@ -15,6 +16,7 @@
 //! Nothing here knows a key, a task or an object of any one program.
 
 pub mod api_server;
+pub mod debug;
 pub mod files;
 pub mod list;
 pub mod logging;
@@ -26,4 +28,4 @@ mod tasks;
 
 pub use metrics::metrics;
 pub use signals::Signals;
-pub use tasks::{Next, Tasks};
+pub use tasks::{Next, TaskList, TaskStatus, Tasks};

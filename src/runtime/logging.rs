@@ -1,12 +1,16 @@
 //! The log: filter, format and output.
 
+mod control;
+
 use std::io::IsTerminal as _;
 
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{Layer as _, Registry, fmt};
+use tracing_subscriber::{Layer as _, Registry, fmt, reload};
+
+pub use self::control::{FilterInEffect, LogControl};
 
 /// What is logged, in the syntax of `tracing_subscriber::filter::Targets`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,8 +38,8 @@ const OWN: &str = "divvy";
 #[derive(Debug, Default)]
 pub struct WarnOnce(String);
 
-/// Logs to stderr from now on.
-pub fn init(filter: &LogFilter, format: LogFormat) {
+/// Logs to stderr from now on. Returns what changes the filter of the running program.
+pub fn init(filter: &LogFilter, format: LogFormat) -> LogControl {
     // By default a line that can't be written is complained about with `eprintln!`, which panics where stderr is broken.
     let layer = fmt::layer::<Registry>()
         .with_writer(std::io::stderr)
@@ -45,12 +49,19 @@ pub fn init(filter: &LogFilter, format: LogFormat) {
         LogFormat::Plain => layer.with_target(false).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
     };
-    tracing_subscriber::registry().with(layer.with_filter(filter.targets())).init();
+    let (targets, handle) = reload::Layer::new(filter.targets());
+    tracing_subscriber::registry().with(layer.with_filter(targets)).init();
+    LogControl::new(filter.clone(), handle)
 }
 
 // === impl LogFilter ===
 
 impl LogFilter {
+    /// The filter as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// The filter itself. A level without a target is that of Divvy's own crates: libraries log every failure of theirs,
     /// whatever becomes of it. Their lines are shown where the filter names them or asks for more than `info` of everything.
     pub fn targets(&self) -> Targets {

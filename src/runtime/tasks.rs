@@ -1,5 +1,7 @@
 //! Tasks by name, and how a program ends.
 
+mod watched;
+
 use std::pin::pin;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use anyhow::{anyhow, ensure};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+pub use self::watched::{TaskList, TaskStatus};
 use crate::Signals;
 
 /// A program's tasks. One that ends unexpectedly ends the program: better restarted than half alive.
@@ -16,6 +19,7 @@ pub struct Tasks {
     ending: JoinSet<&'static str>,
     /// Dropped at the end.
     endless: JoinSet<&'static str>,
+    list: TaskList,
 }
 
 /// Action after a program's tasks have ended.
@@ -32,12 +36,17 @@ pub enum Next {
 impl Tasks {
     /// Starts a task that ends when it is told to.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.ending.spawn(named(name, task));
+        self.ending.spawn(self.list.watched(name, task));
     }
 
     /// Starts a task without an end.
     pub fn spawn_endless(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.endless.spawn(named(name, task));
+        self.endless.spawn(self.list.watched(name, task));
+    }
+
+    /// All tasks, those to come included.
+    pub fn list(&self) -> TaskList {
+        self.list.clone()
     }
 
     /// Runs until a signal or until `reconfigured`, then tells tasks by `retire` to end, and waits for them; or until a
@@ -88,9 +97,4 @@ impl Tasks {
             Err(error) => anyhow!(error).context("a task panicked"),
         }
     }
-}
-
-async fn named(name: &'static str, task: impl Future<Output = ()>) -> &'static str {
-    task.await;
-    name
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hyper::StatusCode;
 use tokio::sync::watch;
 
+use super::container_log::Logs;
 use super::https::Clients;
 use super::log::Request;
 use super::store::Store;
@@ -40,6 +41,7 @@ pub(crate) struct State {
     /// Where services are, by namespace and name: no network here leads to them.
     pub(crate) services: HashMap<(String, String), Vec<SocketAddr>>,
     pub(crate) faults: Vec<Fault>,
+    pub(crate) logs: Logs,
     pub(crate) log: Vec<Request>,
 }
 

@@ -82,6 +82,7 @@ fn entries(resource: &Resource) -> Vec<Value> {
         let (kind, verbs): (_, &[&str]) = match subresource.as_str() {
             "binding" => ("Binding", &["create"]),
             "eviction" => ("Eviction", &["create"]),
+            "log" => ("Pod", &["get"]),
             "portforward" => ("PodPortForwardOptions", &["create", "get"]),
             _ => (resource.kind.as_str(), &["get", "patch", "update"]),
         };

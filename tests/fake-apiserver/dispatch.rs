@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -56,6 +57,8 @@ pub(crate) enum Outcome {
     Proxied(String),
     /// Ports of a pod.
     Forwarded(Forwarding),
+    /// What a container has logged.
+    Log(Bytes),
     /// This, once answers may be given again.
     Late(StatusCode, Value),
     /// Nothing, ever.
@@ -87,7 +90,7 @@ impl Outcome {
     pub(crate) fn code(&self) -> u16 {
         match self {
             Self::Json(code, _) | Self::Late(code, _) | Self::Text(code, _) => code.as_u16(),
-            Self::Watch(_) | Self::Held(_) | Self::Proxied(_) => StatusCode::OK.as_u16(),
+            Self::Watch(_) | Self::Held(_) | Self::Proxied(_) | Self::Log(_) => StatusCode::OK.as_u16(),
             Self::Forwarded(_) => StatusCode::SWITCHING_PROTOCOLS.as_u16(),
             Self::Silence => 0,
         }
@@ -176,6 +179,9 @@ fn answer(
         Route::Nowhere => Ok(NOT_FOUND),
         Route::Root(_) if asked.method != Method::GET => Err(Refusal::no_method()),
         Route::Root(path) => Ok(root(path, &state.store)),
+        Route::Resource(target) if target.subresource == "log" && verb == "get" => {
+            Ok(Outcome::Log(state.logs.read(target, target.live(&state.store)?, params)?))
+        }
         Route::Resource(target) if !reviews::is_question(&target.resource) => {
             handle(&mut state.store, user, asked, target, verb, params)
         }

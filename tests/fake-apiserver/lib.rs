@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use hyper::StatusCode;
+use hyper::body::Bytes;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -31,6 +32,7 @@ mod admission;
 mod cells;
 mod columns;
 mod conditions;
+mod container_log;
 mod core;
 mod discovery;
 mod dispatch;
@@ -211,6 +213,11 @@ impl ApiServer {
     /// Gives the answers that are late.
     pub fn answer_late(&self) {
         self.core.prompt.send_replace(true);
+    }
+
+    /// Writes what a container has logged, or had logged before its last start.
+    pub fn write_log(&self, of: [&str; 3], previous: bool, text: impl Into<Bytes>) {
+        self.core.update(|state| state.logs.write(of, previous, text.into()));
     }
 
     fn harm(&self, verb: &str, path: &str, left: usize, harm: Harm) {

@@ -51,7 +51,7 @@ type Row = (
 
 #[rustfmt::skip]
 const BUILT_IN: &[Row] = &[
-    ("", "v1", "Pod", "pods", &["po"], true, &["binding", "ephemeralcontainers", "eviction", "portforward", "status"], true),
+    ("", "v1", "Pod", "pods", &["po"], true, &["binding", "ephemeralcontainers", "eviction", "log", "portforward", "status"], true),
     ("", "v1", "Node", "nodes", &["no"], false, &["status"], false),
     ("", "v1", "Event", "events", &["ev"], true, &[], false),
     ("", "v1", "Namespace", "namespaces", &["ns"], false, &["status"], false),

@@ -135,6 +135,7 @@ impl Server {
                 whole(code, "application/json", go_json::escape_html(&body.to_string()))
             }
             Outcome::Proxied(url) => proxied(&url).await,
+            Outcome::Log(text) => whole(StatusCode::OK, "text/plain", text),
             Outcome::Forwarded(forwarding) => {
                 let response = switching(&forwarding.accept);
                 tokio::spawn(cut.clone().run_until_cancelled_owned(forwarding.run(upgrade)));

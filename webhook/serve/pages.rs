@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz` for every client, `/config` on the loopback interface.
+//! `/metrics`, `/healthz` and `/readyz` for every client, `/config` on the loopback interface, with the pages of [`divvy_runtime::debug`].
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct Pages {
     pub stopping: watch::Receiver<bool>,
 }
 
-/// The route of `adminAddress`; `config` is the effective configuration.
+/// The route of `adminAddress` beside `/debug`; `config` is the effective configuration.
 pub fn admin_router(config: Arc<str>) -> Router {
     Router::new().route("/config", get(async |State(config): State<Arc<str>>| config.to_string())).with_state(config)
 }

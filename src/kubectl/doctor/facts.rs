@@ -170,9 +170,9 @@ const CALLS: &str = "divvy_extender_calls_total";
 // === impl Facts ===
 
 impl Facts {
-    pub(super) async fn gather(cluster: &Cluster, namespace: String) -> Self {
+    pub(super) async fn gather(cluster: &Cluster, namespace: String, with_secrets: bool) -> Self {
         let client = || cluster.client();
-        let webhook = Box::pin(WebhookFacts::gather(cluster, &namespace)).await; // large: it holds every answer
+        let webhook = Box::pin(WebhookFacts::gather(cluster, &namespace, with_secrets)).await; // large: it holds every answer
         let calls = webhook.calls();
         let pods = async |phase: &str| {
             let selected = ListParams::default().fields(&format!("status.phase={phase}"));
@@ -302,7 +302,7 @@ impl ServiceFacts {
 // === impl WebhookFacts ===
 
 impl WebhookFacts {
-    async fn gather(cluster: &Cluster, namespace: &str) -> Self {
+    async fn gather(cluster: &Cluster, namespace: &str, with_secrets: bool) -> Self {
         let client = || cluster.client();
         let configuration = async |kind: &str| {
             optional(cluster.read(&format!("/apis/admissionregistration.k8s.io/v1/{kind}/{WEBHOOK}")).await)
@@ -314,7 +314,7 @@ impl WebhookFacts {
             mutating: configuration("mutatingwebhookconfigurations").await,
             validating: configuration("validatingwebhookconfigurations").await,
             config: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
-            secret: serving_secret(cluster, namespace).await,
+            secret: if with_secrets { serving_secret(cluster, namespace).await } else { Ok(None) },
             lease: optional(cluster.get(&Api::namespaced(client(), namespace), WEBHOOK).await),
             replicas: replicas(cluster, namespace).await,
         }

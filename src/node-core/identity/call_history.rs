@@ -1,10 +1,11 @@
 //! What follows from the order of the kubelet's calls since the plugin last registered.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_api::{ContainerSpec, ResourceNames};
+use serde::Serialize;
 
 use super::{ContainerUnderAdmission, first_lacking};
 use crate::ledger::Allocations;
@@ -27,6 +28,18 @@ pub struct CallHistory {
     grown: Option<Instant>,
 }
 
+/// What follows for pods from the order of the kubelet's calls. Pods are given by UID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AdmissionOrder {
+    /// Pods that the kubelet fails for good.
+    pub refused: BTreeSet<String>,
+    /// Pods whose admission has ended.
+    pub passed_over: BTreeSet<String>,
+    /// Containers that were served, with their pods.
+    pub served: BTreeSet<(String, String)>,
+}
+
 // === impl CallHistory ===
 
 impl CallHistory {
@@ -34,6 +47,13 @@ impl CallHistory {
     pub fn begin(&mut self) {
         self.passed_over.clear();
         self.served.clear();
+    }
+
+    /// What it says, in order.
+    pub fn read(&self) -> AdmissionOrder {
+        let (refused, passed_over) =
+            (self.refused.iter().cloned().collect(), self.passed_over.iter().cloned().collect());
+        AdmissionOrder { refused, passed_over, served: self.served.iter().cloned().collect() }
     }
 
     /// Notes that the pod was refused.

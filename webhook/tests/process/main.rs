@@ -6,6 +6,7 @@
 mod bad_input;
 mod bench;
 mod bindings;
+mod debug;
 mod dialects;
 mod events;
 mod expected;

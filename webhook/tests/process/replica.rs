@@ -28,7 +28,7 @@ pub(crate) struct Replica {
     /// Queries.
     pub(crate) queries: SocketAddr,
     pages: SocketAddr,
-    /// `/config`.
+    /// `/config` and `/debug`.
     admin: SocketAddr,
     child: Child,
     log: PathBuf,
@@ -76,6 +76,14 @@ impl Replica {
     /// Status and text of a page of `adminAddress`; nothing while nobody listens.
     pub(crate) async fn admin_page(&self, path: &str) -> Option<(u16, String)> {
         page(self.admin, path).await
+    }
+
+    /// The same, for a task of its own.
+    pub(crate) fn admin_page_later(
+        &self,
+        path: &'static str,
+    ) -> impl Future<Output = Option<(u16, String)>> + Send + use<> {
+        page(self.admin, path)
     }
 
     pub(crate) async fn ready(&self) {
@@ -147,7 +155,7 @@ async fn page(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let answer = client.get(format!("http://{address}/{path}").parse().unwrap()).await.ok()?;
     let code = answer.status().as_u16();
     let body = answer.into_body().collect().await.ok()?.to_bytes();
-    Some((code, String::from_utf8(body.to_vec()).unwrap()))
+    Some((code, String::from_utf8_lossy(&body).into_owned()))
 }
 
 fn reserve() -> TcpSocket {

@@ -37,6 +37,8 @@ pub(crate) struct Bench {
 pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
     pages: SocketAddr,
+    /// `/config` and `/debug`.
+    admin: SocketAddr,
     child: Child,
     log: PathBuf,
     /// Bound but never listening: they keep our ports from other tests.
@@ -136,7 +138,7 @@ impl Bench {
         let mut command = Command::new(PROGRAM);
         command.arg("--config-file").arg(config).env_clear().env("NO_COLOR", "1").env("RUST_BACKTRACE", "1");
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).kill_on_drop(true);
-        Replica { address, pages, child: command.spawn().unwrap(), log, _ports: ports }
+        Replica { address, pages, admin, child: command.spawn().unwrap(), log, _ports: ports }
     }
 
     /// PEM.
@@ -171,12 +173,11 @@ impl Bench {
 
 impl Replica {
     pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
-        let client: hyper_util::client::legacy::Client<_, Empty<Bytes>> =
-            hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
-        let answer = client.get(format!("http://{}/{path}", self.pages).parse().unwrap()).await.ok()?;
-        let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.ok()?.to_bytes();
-        Some((code, String::from_utf8(body.to_vec()).unwrap()))
+        page(self.pages, path).await
+    }
+
+    pub(crate) async fn admin_page(&self, path: &str) -> Option<(u16, String)> {
+        page(self.admin, path).await
     }
 
     pub(crate) async fn ready(&self) {
@@ -214,6 +215,15 @@ impl Drop for Replica {
             assert!(!self.log().contains("panicked"), "{}", self.log());
         }
     }
+}
+
+async fn page(address: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let client: hyper_util::client::legacy::Client<_, Empty<Bytes>> =
+        hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http();
+    let answer = client.get(format!("http://{address}/{path}").parse().unwrap()).await.ok()?;
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect().await.ok()?.to_bytes();
+    Some((code, String::from_utf8_lossy(&body).into_owned()))
 }
 
 fn reserve() -> TcpSocket {

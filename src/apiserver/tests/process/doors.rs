@@ -4,7 +4,7 @@ use bytes::Bytes;
 use fake_apiserver::pki;
 use http_body_util::Empty;
 use hyper::Request;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use crate::bench::Bench;
@@ -12,7 +12,11 @@ use crate::client::BASE;
 use crate::until;
 
 fn forged(to: std::net::SocketAddr) -> Request<Empty<Bytes>> {
-    let request = Request::get(format!("https://{to}{BASE}/podresources"));
+    forged_to(to, &format!("{BASE}/podresources"))
+}
+
+fn forged_to(to: std::net::SocketAddr, path: &str) -> Request<Empty<Bytes>> {
+    let request = Request::get(format!("https://{to}{path}"));
     let request = request.header("x-remote-user", "kubernetes-admin").header("x-remote-group", "system:masters");
     request.body(Empty::new()).unwrap()
 }
@@ -36,13 +40,30 @@ async fn only_the_front_proxy_gets_past_the_handshake() {
 }
 
 #[tokio::test]
+async fn debug_pages_answer_at_admin_address_alone() {
+    let bench = Bench::new().await;
+    let replica = bench.ready(&json!({})).await;
+    for path in ["debug/log", "debug/threads", "debug/state", "debug/pprof/profile?seconds=1"] {
+        assert_eq!(replica.page(path).await.unwrap().0, 404, "{path}");
+        assert_eq!(replica.admin_page(path).await.unwrap().0, 200, "{path}");
+    }
+    let answer = bench.client().send(replica.address, forged_to(replica.address, "/debug/state")).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 404);
+    let (_, state) = replica.admin_page("debug/state").await.unwrap();
+    let state: Value = serde_json::from_str(&state).unwrap();
+    assert_eq!(state["nodes"], json!(["n1"]), "{state:#}");
+    assert_eq!(state["served"]["gpuinfos"]["objects"], 1);
+    assert_eq!((&state["hasCertificate"], &state["knowsFrontProxy"]), (&json!(true), &json!(true)));
+}
+
+#[tokio::test]
 async fn rotated_authority_lets_in_new_clients_and_ends_old_watches() {
     let bench = Bench::new().await;
     let replica = bench.ready(&json!({})).await;
     let (old, new) = (bench.client(), pki::authority("front-proxy-ca").unwrap());
     let mut lines = old.watch(replica.address, "/podresources?watch=true", "application/json").await;
     let rotate = |data| {
-        let change = |map: &mut serde_json::Value| map["data"] = data;
+        let change = |map: &mut Value| map["data"] = data;
         bench.server.edit("ConfigMap", "kube-system", "extension-apiserver-authentication", change).unwrap();
     };
     rotate(json!({ "requestheader-client-ca-file": "garbage" }));

@@ -22,6 +22,15 @@ async fn ready_after_nodes_certificate_and_front_proxy() {
 }
 
 #[tokio::test]
+async fn every_metric_is_documented_with_type_and_labels() {
+    let bench = Bench::new().await;
+    let replica = bench.ready(&json!({})).await;
+    bench.client().get(replica.address, "/podresources").await;
+    let (_, page) = replica.page("metrics").await.unwrap();
+    divvy_testkit::metrics::compare(&page, "divvy-apiserver").unwrap_or_else(|differences| panic!("{differences}"));
+}
+
+#[tokio::test]
 async fn installed_rights_suffice_and_fill_in_the_bundle() {
     let bench = Bench::new().await;
     let replica = bench.ready(&json!({})).await;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
 mod dashboard;
+mod debug_bundle;
 mod docs;
 mod doctor;
 mod explain;

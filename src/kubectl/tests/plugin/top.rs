@@ -74,7 +74,7 @@ fn usage(namespace: &str, pod: &str, busy: u32) -> String {
 }
 
 /// Addresses that no other test has.
-fn addresses<const N: usize>() -> [String; N] {
+pub(crate) fn addresses<const N: usize>() -> [String; N] {
     let [a, b, c] = rand::random::<[u8; 3]>();
     std::array::from_fn(|last| format!("127.{}.{b}.{}", a.max(1), (usize::from(c) & 0xf0) | (last + 1)))
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod calls;
 mod cards;
+mod debug;
 mod disk;
 mod foreign;
 mod instances;

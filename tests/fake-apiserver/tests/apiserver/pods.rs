@@ -169,6 +169,34 @@ async fn port_forward_without_websocket_is_refused() {
     }
 }
 
+#[tokio::test]
+async fn log_is_that_of_a_container_and_of_one_start() {
+    let bench = Bench::new().await;
+    let mut two = pod("a");
+    two["spec"]["initContainers"] = json!([{ "name": "first", "image": "i" }]);
+    bench.server.create(&two).unwrap();
+    bench.server.write_log(["default", "a", "main"], false, "one\ntwo\nthree\n");
+    bench.server.write_log(["default", "a", "main"], true, "before\n");
+    let ask = async |query: &str| bench.text("GET", &format!("{PODS}/a/log{query}"), &[], &Value::Null).await;
+    for (query, expected) in [
+        ("?container=main", "one\ntwo\nthree\n"),
+        ("?container=main&tailLines=2", "two\nthree\n"),
+        ("?container=main&tailLines=9", "one\ntwo\nthree\n"),
+        ("?container=main&previous=true", "before\n"),
+        ("?container=first", ""),
+    ] {
+        assert_eq!(ask(query).await, (StatusCode::OK, expected.to_owned()), "{query}");
+    }
+    for (query, why) in [
+        ("", "a container name must be specified for pod a, choose one of"),
+        ("?container=x", "container x is not valid for pod a"),
+        ("?container=first&previous=true", r#"previous terminated container \"first\" in pod \"a\" not found"#),
+    ] {
+        let (code, said) = ask(query).await;
+        assert!(code == StatusCode::BAD_REQUEST && said.contains(why), "{query}: {code} {said}");
+    }
+}
+
 /// A port that answers what it hears first, and closes.
 async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
