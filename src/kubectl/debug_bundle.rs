@@ -43,7 +43,7 @@ pub struct Args {
     /// Nodes whose daemons are asked [default: all]
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
-    /// File to write, also if there is one by that name [default: divvy-debug-<time>.tar.gz, unless it exists]
+    /// File to write, also if there is one by that name [default: divvy-debug-TIME.tar.gz, unless it exists]
     #[arg(short, long, value_name = "FILE.tar.gz")]
     output: Option<PathBuf>,
     /// Namespace that Divvy is installed in
