@@ -112,6 +112,12 @@ pub enum Refusal {
     },
 }
 
+/// Whether this may be part of a path of the API server: a name that an API server has let in is.
+pub(crate) fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !text.is_empty() && text.chars().all(is_plain) && !text.split('.').any(str::is_empty)
+}
+
 /// A duration as kubectl reads it: with units, or in seconds without.
 fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map(Duration::from_secs);
@@ -412,5 +418,13 @@ mod tests {
         let read = |text: &str| duration(text).map(|duration| duration.as_millis());
         assert_eq!([read("0"), read("5"), read("1m"), read("250ms")], [Ok(0), Ok(5000), Ok(60_000), Ok(250)]);
         assert!(read("-1").is_err() && read("soon").is_err());
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_none() {
+        assert!(is_name("divvy-node-x7k2p") && is_name("node-1.example.com"));
+        for text in ["", "..", "a/../b", "a..b", "a?b", "a%2fb", "A", "../secrets/x", ".a"] {
+            assert!(!is_name(text), "{text}");
+        }
     }
 }

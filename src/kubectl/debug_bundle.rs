@@ -22,7 +22,7 @@ use serde_json::json;
 
 use self::archive::{Archive, Part, exists};
 use self::objects::{Objects, Pod, json_part};
-use crate::cluster::{Cluster, ClusterArgs};
+use crate::cluster::{Cluster, ClusterArgs, is_name};
 use crate::doctor;
 use crate::output::{CommandOutput, Misused, write_stderr};
 
@@ -66,7 +66,7 @@ const SAID: usize = 10;
 /// Writes the archive. Until it is complete it has another name, and is removed if that doesn't come to be.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { nodes, output, namespace, log_limit, cluster } = args;
-    if !programs::is_name(&namespace) {
+    if !is_name(&namespace) {
         return Err(Misused::new(format!("{namespace:?} is not the name of a namespace")).into());
     }
     let now = Timestamp::now();

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::Hello;
 use super::page::FILES;
 use super::state::{Changes, Sent, State};
-use crate::cluster::{Cluster, Refusal};
+use crate::cluster::{Cluster, Refusal, is_name};
 use crate::explain;
 use crate::top;
 
@@ -101,12 +101,6 @@ async fn usage(Shared(server): Shared<Arc<Server>>, Query(Node { node }): Query<
     }
     let usage = top::usage_of(&server.cluster, &server.hello.divvy_namespace, &node).await;
     usage.map(|usage| json(&usage)).map_err(Failure::from)
-}
-
-/// Whether a text can be an object's name. It becomes a part of a path of the API server, and may say nothing else there.
-fn is_name(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('.')
 }
 
 fn json(value: &impl Serialize) -> Response {
