@@ -50,7 +50,14 @@ pub(super) async fn suggestions(
     let objects = Objects { gates: selection.gates.clone(), ..Objects::default() };
     let mut lookup = Lookup { client, selection, objects, asked: HashSet::new() };
     let fitting = explanation.nodes.iter().take_while(|node| node.fits == Fits::Now).take(MOST_FITTING);
-    lookup.read(fitting.map(|node| node.name.clone()).collect()).await;
+    let fitting: Vec<String> = fitting.map(|node| node.name.clone()).collect();
+    for some in fitting.chunks(AT_ONCE) {
+        lookup.read_nodes(some).await;
+        // One that the pod may run on leaves nothing to suggest.
+        if some.iter().any(|name| !lookup.objects.kept_off.contains_key(name)) {
+            break;
+        }
+    }
     for _ in 0..ROUNDS {
         let (index, pod, objects) = (Arc::clone(index), Arc::clone(pod), lookup.objects.clone());
         let found = tokio::task::spawn_blocking(move || index.suggest(&pod, &objects, PATIENCE)).await;
@@ -60,7 +67,9 @@ pub(super) async fn suggestions(
         if unknown.is_empty() {
             return found;
         }
-        lookup.read(unknown).await;
+        let unknown: Vec<String> = unknown.into_iter().collect();
+        lookup.read_nodes(&unknown).await;
+        lookup.read_pods(&unknown).await;
     }
     Vec::new()
 }
@@ -68,20 +77,30 @@ pub(super) async fn suggestions(
 // === impl Lookup ===
 
 impl Lookup<'_> {
-    /// Reads these nodes, and the pods there; what can't be read in time counts as unknown.
-    async fn read(&mut self, names: HashSet<String>) {
+    /// Reads these nodes; what can't be read in time counts as unknown.
+    async fn read_nodes(&mut self, names: &[String]) {
         self.asked.extend(names.iter().cloned());
         let Some(client) = self.client else { return };
-        let read = async |name: &String| {
-            let node = Api::<Node>::all(client.clone()).get(name).await.ok();
-            (node, pods_of(client, name).await.unwrap_or_default())
-        };
-        let mut reads = std::pin::pin!(futures::stream::iter(&names).map(read).buffer_unordered(AT_ONCE));
+        let nodes = Api::<Node>::all(client.clone());
+        let read = async |name: &String| nodes.get(name).await;
+        let mut reads = std::pin::pin!(futures::stream::iter(names).map(read).buffer_unordered(AT_ONCE));
         let _elapsed = tokio::time::timeout(PATIENCE, async {
-            while let Some((node, pods)) = reads.next().await {
-                self.objects.kept_off.extend(node.and_then(|node| kept_off(self.selection, node)));
+            while let Some(node) = reads.next().await {
+                self.objects.kept_off.extend(node.ok().and_then(|node| kept_off(self.selection, node)));
+            }
+        })
+        .await;
+    }
+
+    /// Reads the pods on these nodes, likewise.
+    async fn read_pods(&mut self, nodes: &[String]) {
+        let Some(client) = self.client else { return };
+        let read = async |node: &String| pods_of(client, node).await;
+        let mut reads = std::pin::pin!(futures::stream::iter(nodes).map(read).buffer_unordered(AT_ONCE));
+        let _elapsed = tokio::time::timeout(PATIENCE, async {
+            while let Some(pods) = reads.next().await {
                 let known = |pod: PodView| (pod.uid, KnownPod { name: pod.name, end: pod.end });
-                self.objects.pods.extend(pods.into_iter().map(known));
+                self.objects.pods.extend(pods.unwrap_or_default().into_iter().map(known));
             }
         })
         .await;
