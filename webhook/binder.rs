@@ -14,7 +14,7 @@ use kube::core::Status;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{sleep, timeout};
 
-use crate::extender::{Bind, Binding, Extender, Malformed};
+use crate::extender::{Bind, Binding, Extender, Malformed, WATCH_LAG, WATCH_PAUSE};
 
 /// Posts for one extender.
 #[derive(Clone)]
@@ -34,11 +34,6 @@ enum Posted {
 /// Longest wait for an answer: the scheduler waits 5 s, and bind may make two requests.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Longest wait for the watch to show a pod that the scheduler has seen already.
-const WATCH: Duration = Duration::from_millis(500);
-/// Between two looks at what the watch has shown.
-const PAUSE: Duration = Duration::from_millis(10);
-
 // === impl Binder ===
 
 impl Binder {
@@ -53,7 +48,7 @@ impl Binder {
         let binding = loop {
             match self.extender.bind(body, Instant::now())? {
                 Bind::Post(binding) => break binding,
-                Bind::Unknown(_) if asked.elapsed() < WATCH => sleep(PAUSE).await,
+                Bind::Unknown(_) if asked.elapsed() < WATCH_LAG => sleep(WATCH_PAUSE).await,
                 Bind::Answer(answer) | Bind::Unknown(answer) => return Ok(answer),
             }
         };

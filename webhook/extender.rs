@@ -9,12 +9,28 @@ mod preempt;
 mod wire;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use self::choose::Choice;
 use self::wire::{ExtenderArgs, FilterResult, HostPriority};
 use divvy_index::Index;
 
 pub use self::bind::{Bind, Binding};
 pub use self::wire::Malformed;
+
+/// Longest wait for the watches to show what the scheduler has seen already.
+pub const WATCH_LAG: Duration = Duration::from_millis(500);
+/// Between two looks at what they have shown.
+pub const WATCH_PAUSE: Duration = Duration::from_millis(10);
+
+/// Response of `filter`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filtered {
+    /// `ExtenderFilterResult`.
+    pub body: Vec<u8>,
+    /// Whether it names no node because the watches haven't shown the pod or its group yet, but may soon.
+    pub is_unseen: bool,
+}
 
 /// Handlers of the extender's verbs.
 #[derive(Debug)]
@@ -32,13 +48,15 @@ impl Extender {
         Self { index, shortlist }
     }
 
-    /// `filter`: the nodes as good as the best, or why there are none.
-    pub fn filter(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
+    /// `filter`: the nodes as good as the best, or why there are none. A member of a gang gets the one where GPUs are held for it.
+    pub fn filter(&self, body: &[u8], now: Instant) -> Result<Filtered, Malformed> {
         let args: ExtenderArgs<'_> = wire::decode("filter", body)?;
         let names = args.names();
-        let Some(pod) = &args.pod else { return Ok(wire::encode(&FilterResult::error("Pod is missing"))) };
-        let choice = self.choose(pod, &names);
-        Ok(wire::encode(&args.answer(&names, &choice.kept, choice.by_eviction, choice.for_good)))
+        let Some(pod) = &args.pod else {
+            return Ok(Filtered { body: wire::encode(&FilterResult::error("Pod is missing")), is_unseen: false });
+        };
+        let Choice { kept, by_eviction, for_good, is_unseen } = self.choose(pod, &names, now);
+        Ok(Filtered { body: wire::encode(&args.answer(&names, &kept, by_eviction, for_good)), is_unseen })
     }
 
     /// `prioritize`: 10 for the best node, less for each that is worse, 0 where the pod doesn't fit.

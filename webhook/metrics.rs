@@ -133,7 +133,7 @@ impl Collector for State {
             ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
         }
         let nodes = self.index.nodes();
-        let pending = self.index.waiting();
+        let (pending, with_held_gpus) = (self.index.waiting(), self.index.held().len());
         let open = nodes.iter().filter(|node| node.closed.is_none()).count();
         let gauges = [
             ("leader", "Whether this replica is the leader: 1 or 0", f64::from(u8::from((self.leads)()))),
@@ -148,7 +148,16 @@ impl Collector for State {
                 "Pods with reserved GPUs that their node has not reported as allocated yet",
                 count(self.index.reserved().len()),
             ),
-            ("pending_pods", "Pods that request GPUs and are not bound to a node", count(pending.len())),
+            (
+                "held_pods",
+                "Members of pod groups for which GPUs are held until enough of their group are bound",
+                count(with_held_gpus),
+            ),
+            (
+                "pending_pods",
+                "Pods that request GPUs and are not bound to a node",
+                count(pending.len() + with_held_gpus),
+            ),
             (
                 "pending_pods_longest_wait_seconds",
                 "How long this replica has seen the same pod pending, at most; 0: none is pending",

@@ -1,9 +1,10 @@
-//! Watches of pods, Nodes, `GpuNode`s and `GpuQuota`s, which fill the cluster state; nothing else is kept of the objects.
+//! Watches of pods, Nodes, `GpuNode`s, `GpuQuota`s and `PodGroup`s, which fill the cluster state; nothing else is kept of the objects.
 //!
 //! While the API server is away, the state stays as it is. Afterwards all objects are listed, and those that are gone are
 //! deleted.
 
 mod objects;
+mod pod_groups;
 mod reflector;
 mod reservations;
 
@@ -24,6 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use self::objects::{NodeObject, PodObject};
+use self::pod_groups::{Coscheduling, Kubernetes, PodGroupObject};
 pub use self::reservations::Reservations;
 
 /// A watched kind.
@@ -37,12 +39,16 @@ pub enum Kind {
     GpuNodes,
     /// What namespaces may hold of GPUs of some models.
     GpuQuotas,
+    /// Kubernetes' own groups of pods that are scheduled together.
+    PodGroups,
+    /// Those of the coscheduling plugin.
+    CoschedulingPodGroups,
 }
 
 /// Whether each watch has synced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncStatus {
-    kinds: [KindStatus; 4],
+    kinds: [KindStatus; Kind::ALL.len()],
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +70,7 @@ pub struct Watches {
 /// An object of a watched kind, and what becomes of it.
 trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {
     const KIND: Kind;
-    /// Whether all is well without the kind: its definition is younger than others, and may be left out.
+    /// Whether all is well without the kind: few API servers have it, or its definition is younger than others.
     const IS_OPTIONAL: bool = false;
     /// Key in the cluster state.
     fn key(&self) -> Cow<'_, str>;
@@ -72,6 +78,10 @@ trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Sen
     fn delete(&self, index: &Index);
     /// Deletes what isn't listed.
     fn keep(index: &Index, listing: &Listing);
+    /// Deletes all: the API server doesn't have this optional kind.
+    fn undefined(index: &Index) {
+        Self::keep(index, &Listing::default());
+    }
 }
 
 /// All objects of a kind, as they come page by page.
@@ -89,15 +99,18 @@ const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 // === impl Kind ===
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Pods, Self::Nodes, Self::GpuNodes, Self::GpuQuotas];
+    const ALL: [Self; 6] =
+        [Self::Pods, Self::Nodes, Self::GpuNodes, Self::GpuQuotas, Self::PodGroups, Self::CoschedulingPodGroups];
 
-    /// Plural name, as in kubectl.
+    /// Plural name, as kubectl takes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pods => "pods",
             Self::Nodes => "nodes",
             Self::GpuNodes => "gpunodes",
             Self::GpuQuotas => "gpuquotas",
+            Self::PodGroups => "podgroups.scheduling.k8s.io",
+            Self::CoschedulingPodGroups => "podgroups.scheduling.x-k8s.io",
         }
     }
 }
@@ -146,6 +159,8 @@ impl Watches {
             self.follow::<NodeObject>(""),
             self.follow::<DeserializeGuard<GpuNode>>(""),
             self.follow::<DeserializeGuard<GpuQuota>>(""),
+            self.follow::<PodGroupObject<Kubernetes>>(""),
+            self.follow::<PodGroupObject<Coscheduling>>(""),
         );
     }
 

@@ -8,6 +8,8 @@
 //! The state is behind one lock for those that change it; readers take a view of the table, which never changes and which
 //! they hold without a lock. No API object is kept.
 
+mod gangs;
+
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
@@ -27,9 +29,13 @@ use crate::state::{
 };
 use crate::unpoisoned;
 
+pub use gangs::Held;
+
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
 #[derive(Debug)]
 pub struct Index {
+    /// Locked while GPUs are held for a gang, before all others.
+    holding: Mutex<()>,
     /// Locked before the table, never after.
     state: Mutex<ClusterState>,
     table: RwLock<Table>,
@@ -118,7 +124,14 @@ impl Index {
     pub fn new(config: SchedulingConfig) -> Self {
         let config = Arc::new(config);
         let state = Mutex::new(ClusterState::new(Arc::clone(&config)));
-        Self { state, table: RwLock::default(), searches: Mutex::default(), scorer: Mutex::default(), config }
+        Self {
+            holding: Mutex::default(),
+            state,
+            table: RwLock::default(),
+            searches: Mutex::default(),
+            scorer: Mutex::default(),
+            config,
+        }
     }
 
     /// Configuration by which pods are read and compared.
@@ -461,6 +474,26 @@ impl Index {
             Some(_) => self.publish(&mut state, |state| state.failed(&demand.uid)),
             None => {}
         }
+        let until = (Source::Made, now + BOUND_WITHIN);
+        let planned = self.plan_and_reserve(&mut state, demand, name, until).or_else(|refused| {
+            if demand.group.is_none() {
+                return Err(refused);
+            }
+            self.publish(&mut state, |state| state.make_way(demand, name));
+            self.plan_and_reserve(&mut state, demand, name, until)
+        })?;
+        state.end_term(demand);
+        Ok(planned)
+    }
+
+    /// Plans a pod without a reservation on a node, and reserves what it takes.
+    fn plan_and_reserve(
+        &self,
+        state: &mut ClusterState,
+        demand: &Arc<Demand>,
+        name: &str,
+        (source, deadline): (Source, Instant),
+    ) -> Result<Planned, NotReserved> {
         let node = self.node(name).ok_or_else(|| NotReserved::UnknownNode(name.to_owned()))?;
         if let Some(reason) = node.refusal(demand) {
             return Err(NotReserved::Refused { node: name.to_owned(), reason });
@@ -477,15 +510,14 @@ impl Index {
                 None => NotReserved::NoPlan { node: name.to_owned(), source },
             }
         })?;
-        let (deadline, on) = (now + BOUND_WITHIN, (&*node.cards, &plan));
-        let mut reservation = Reservation::new(Source::Made, Arc::clone(demand), name, on, deadline);
+        let mut reservation = Reservation::new(source, Arc::clone(demand), name, (&*node.cards, &plan), deadline);
         let takes = reservation.takes(&node.cards).unwrap_or_default();
         if let Some(reason) = state.quotas.problem(&demand.namespace, &node.cards, &takes) {
             return Err(NotReserved::Exceeded { node: name.to_owned(), reason });
         }
         reservation.planned.avoid_models = state.quotas.not_judged(&demand.namespace, &node.cards, &takes);
         let planned = reservation.planned.clone();
-        self.publish(&mut state, |state| state.reserve(&demand.uid, reservation));
+        self.publish(state, |state| state.reserve(&demand.uid, reservation));
         Ok(planned)
     }
 

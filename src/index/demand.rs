@@ -8,11 +8,12 @@ use divvy_api::config::{ClusterConfig, ClusterConfigError, Switch};
 use divvy_api::limits::{RequestError, pod_requests};
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::pod::ContainerKind;
-use divvy_api::request::Defaults;
+use divvy_api::request::{Defaults, MemoryAmount};
 use divvy_api::{ContainerRequest, GpuRequest, MigProfile, ResourceNames};
 use divvy_placement::{Kind, PodRequest, Policy};
 
 use crate::pod::PodView;
+use crate::pod_group::PodGroup;
 
 /// Configuration by which pods are read and compared. That of the nodes must be the same.
 #[derive(Clone, Debug)]
@@ -48,6 +49,8 @@ pub struct Demand {
     pub preferences: Preferences,
     /// CPU request in thousandths of a core.
     pub cpu_milli: u32,
+    /// Group of pods that it is scheduled with.
+    pub group: Option<Arc<PodGroup>>,
 }
 
 /// A model of which a pod may have no GPUs now.
@@ -125,8 +128,8 @@ impl Demand {
         }
         let preferences = Preferences::from_annotations(&pod.annotations)?;
         let (uid, namespace, name) = (pod.uid.as_str().into(), pod.namespace.clone(), pod.name.clone());
-        let (priority, cpu_milli) = (pod.priority, pod.cpu_milli);
-        Ok(Some(Self { uid, namespace, name, priority, containers, preferences, cpu_milli }))
+        let (priority, cpu_milli, group) = (pod.priority, pod.cpu_milli, pod.group.clone());
+        Ok(Some(Self { uid, namespace, name, priority, containers, preferences, cpu_milli, group }))
     }
 
     /// Demand of a pod that asks for no GPUs: it takes CPU that GPU pods may need.
@@ -139,6 +142,7 @@ impl Demand {
             containers: Vec::new(),
             preferences: Preferences::default(),
             cpu_milli: pod.cpu_milli,
+            group: pod.group.clone(),
         }
     }
 
@@ -160,6 +164,17 @@ impl Demand {
     /// Containers with a request.
     pub fn claiming(&self) -> usize {
         self.containers.iter().filter(|container| container.request.is_some()).count()
+    }
+
+    /// Cards, and the most compute and memory of one, for the order in which pods are placed together.
+    pub(crate) fn size(&self) -> (u32, u32, u64) {
+        let requests = || self.containers.iter().filter_map(|container| container.request);
+        let memory = |request: GpuRequest| match request.memory {
+            MemoryAmount::Absolute(memory) => memory.as_mib(),
+            MemoryAmount::Percent(_) => 0, // its cores are as telling
+        };
+        let cores = requests().map(|request| request.cores.units()).max().unwrap_or_default();
+        (requests().map(|request| request.cards).sum(), cores, requests().map(memory).max().unwrap_or_default())
     }
 
     /// Kinds of the pod's requests, one a request. The first of them requests the CPU of all.

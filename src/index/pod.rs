@@ -3,10 +3,13 @@
 mod wire;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use divvy_api::ContainerSpec;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
+
+use crate::pod_group::PodGroup;
 
 /// The few fields of `v1.Pod` that are read here. Decoded from the API's JSON; whatever may be absent or null may be so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +30,10 @@ pub struct PodView {
     pub ended: bool,
     /// When it ends, if it hasn't.
     pub end: PodEnd,
+    /// Group of pods that it is scheduled with.
+    pub group: Option<Arc<PodGroup>>,
+    /// Whether something has it kept from the scheduler (`spec.schedulingGates`).
+    pub is_gated: bool,
     /// CPU request in thousandths of a core, as the scheduler adds it up.
     pub cpu_milli: u32,
     /// Annotations with Divvy's prefix.

@@ -3,6 +3,7 @@
 mod cpu;
 mod decayed_counts;
 mod distribution;
+mod gangs;
 mod nomination;
 mod outcome;
 mod quotas;
@@ -27,12 +28,15 @@ use crate::snapshot::{Holder, Node, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
+pub use gangs::HeldPod;
+pub(crate) use gangs::{Due, Turn};
 pub use outcome::{Outcome, Outcomes};
 pub use quotas::QuotaUse;
 pub use report::Unusable;
 
 use cpu::CpuRequests;
 use distribution::RequestDistribution;
+use gangs::Gangs;
 use quotas::Quotas;
 use report::{Report, Reported};
 pub(crate) use reservation::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
@@ -56,6 +60,7 @@ pub(crate) struct ClusterState {
     shared: SharedValues,
     cpu: CpuRequests,
     pub(crate) quotas: Quotas,
+    pub(crate) gangs: Gangs,
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
     revision: u64,
@@ -113,6 +118,7 @@ impl ClusterState {
             shared: SharedValues::default(),
             cpu: CpuRequests::default(),
             quotas: Quotas::default(),
+            gangs: Gangs::default(),
             distribution: RequestDistribution::default(),
             outcomes: Outcomes::default(),
             revision: 0,
@@ -237,6 +243,7 @@ impl ClusterState {
         if pod.ended {
             return self.end(&pod.uid, Some(Outcome::Ended));
         }
+        self.gangs.come(pod);
         let Ok(Some(demand)) = Demand::of(pod, &self.config) else {
             let mut touched = self.forget(&pod.uid, None);
             let uid = pod.uid.as_str().into();
@@ -298,6 +305,7 @@ impl ClusterState {
         if let Some(ended) = &mut self.ended {
             ended.insert(uid.into());
         }
+        self.gangs.go(uid);
         let mut touched = self.forget(uid, outcome);
         touched.extend(self.move_out(uid));
         touched
@@ -349,9 +357,9 @@ impl ClusterState {
         })
     }
 
-    /// UIDs of pods that haven't ended: those that ask for cards, and all that are on nodes.
+    /// UIDs of pods that haven't ended: those that ask for cards, members of gangs, and all that are on nodes.
     pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.pods.keys().chain(self.cpu.pods_on_nodes())
+        self.pods.keys().chain(self.gangs.pods()).chain(self.cpu.pods_on_nodes())
     }
 
     /// Nodes that have reported.
@@ -431,8 +439,10 @@ impl ClusterState {
                 self.move_out(&uid);
             }
             self.pods.insert(Arc::clone(&uid), Pod { priority, state });
-            if source == Source::Made {
-                self.outcomes.count(if is_bound { Outcome::Expired } else { Outcome::Unbound });
+            match source {
+                Source::Made => self.outcomes.count(if is_bound { Outcome::Expired } else { Outcome::Unbound }),
+                Source::Gang => self.gangs.pause(&uid, now),
+                Source::Read | Source::Nomination => {}
             }
             touched.extend(self.unlist(&uid, &node));
         }

@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 34] = [
+const CALLS: [Call; 38] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -43,6 +43,10 @@ const CALLS: [Call; 34] = [
     call("watch", "divvy.dev", "gpunodes", "", CLUSTER),
     call("list", "divvy.dev", "gpuquotas", "", CLUSTER),
     call("watch", "divvy.dev", "gpuquotas", "", CLUSTER),
+    call("list", "scheduling.k8s.io", "podgroups", "", CLUSTER),
+    call("watch", "scheduling.k8s.io", "podgroups", "", CLUSTER),
+    call("list", "scheduling.x-k8s.io", "podgroups", "", CLUSTER),
+    call("watch", "scheduling.x-k8s.io", "podgroups", "", CLUSTER),
     // readiness: policy 3 says of what
     call("get", "divvy.dev", "gpunodes", "node-1", CLUSTER),
     call("patch", "divvy.dev", "gpunodes/status", "node-1", CLUSTER),

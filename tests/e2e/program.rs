@@ -66,6 +66,14 @@ impl Program {
         self.args.iter_mut().filter(|arg| arg.starts_with(begins)).for_each(|arg| *arg = format!("{begins}{value}"));
     }
 
+    /// Gives it these values for the arguments that begin like this; those with an empty value it has no more.
+    pub fn set_args(&mut self, args: &[(&str, &str)]) {
+        for (begins, value) in args {
+            self.args.retain(|arg| !arg.starts_with(begins));
+            self.args.extend((!value.is_empty()).then(|| format!("{begins}{value}")));
+        }
+    }
+
     /// Starts it; its log goes on where it ended.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let open = OpenOptions::new().create(true).append(true).open(&self.log);

@@ -112,6 +112,7 @@ fn demand(pod: &Pod, namespace: &str, requests: Requests, preferences: Preferenc
         containers: requests.0,
         preferences,
         cpu_milli: 0,
+        group: None,
     }
 }
 

@@ -1,12 +1,13 @@
 //! `filter` and `prioritize`: the nodes as good as the best, and how they compare.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::Extender;
 use super::wire::Reasons;
 use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
-use divvy_index::{BEST_SCORE, Exceeded, Query, Ranking, Refusal, ranked, shortlist};
+use divvy_index::{BEST_SCORE, Exceeded, Held, Query, Ranking, Refusal, ranked, shortlist};
 
 /// Result of `filter`.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(super) struct Choice<'n> {
     pub(super) by_eviction: Reasons<'n>,
     /// Reasons of nodes where evicting pods wouldn't help (`FailedAndUnresolvableNodes`).
     pub(super) for_good: Reasons<'n>,
+    /// Whether the watches may soon show what the reasons say is missing.
+    pub(super) is_unseen: bool,
 }
 
 /// Reason of a node that the index doesn't know.
@@ -27,7 +30,7 @@ const UNKNOWN: &str = "node(s) had no GpuNode: divvy-node isn't running there or
 impl Extender {
     /// Chooses the nodes as good as the best. Reasons are given only where no node is left, which is when somebody reads them:
     /// their length is what a call costs.
-    pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Choice<'n> {
+    pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str], now: Instant) -> Choice<'n> {
         let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => demand,
             Ok(None) => return Choice { kept: (0..names.len()).collect(), ..Choice::default() },
@@ -41,6 +44,14 @@ impl Extender {
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
             return self.reasons(&Query::new(&demand, self.index.config()), &exceeded, names, &ranking);
+        }
+        match self.index.hold(&demand, names, now) {
+            Held::At(node) => return Choice { kept: vec![node], ..Choice::default() },
+            Held::Refused(reason) => return Choice { for_good: alike(names.to_vec(), &reason), ..Choice::default() },
+            Held::Unseen(reason) => {
+                return Choice { for_good: alike(names.to_vec(), &reason), is_unseen: true, ..Choice::default() };
+            }
+            Held::Nothing => {}
         }
         if self.shortlist > 0 {
             shortlist(&mut ranking.fitting, self.shortlist);

@@ -55,7 +55,7 @@ impl Watches {
                         kube::Error::SerdeError(serde::de::Error::custom("the list has no resource version"))
                     }
                     Err(kube::Error::Api(status)) if E::IS_OPTIONAL && status.code == 404 => {
-                        E::keep(&self.index, &Listing::default());
+                        E::undefined(&self.index);
                         self.note(E::KIND, |kind| *kind = KindStatus { listed: true, problem: None });
                         sleep(UNDEFINED).await;
                         continue;

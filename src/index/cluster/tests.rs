@@ -1,3 +1,4 @@
+mod gangs;
 mod histories;
 mod quotas;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::pod_group::PodGroupApi;
 
 #[test]
 fn pod_view_keeps_only_what_decides_gpus() {
@@ -41,4 +42,23 @@ fn end_of_a_pod_is_told_by_its_own_object() {
     let beyond = r#""restartPolicy":"Always","activeDeadlineSeconds":9223372036854775807"#;
     assert_eq!(end(r#""deletionTimestamp":"soon""#, beyond, r#""startTime":"long ago""#), PodEnd::Open);
     assert!(matches!(end("", beyond, started), PodEnd::Deadline { .. } | PodEnd::Open), "no clock ends there");
+}
+
+#[test]
+fn group_of_a_pod_is_its_own_field_or_the_label() {
+    let group = |pod: &str| {
+        let pod = serde_json::from_str::<PodView>(pod).expect("a pod");
+        (pod.group.map(|group| (group.api, group.namespace.clone(), group.name.clone())), pod.is_gated)
+    };
+    let of = |api, name: &str| Some((api, "n".to_owned(), name.to_owned()));
+    let labels = r#""labels":{"app":"x","scheduling.x-k8s.io/pod-group":"train"}"#;
+    let labelled =
+        format!(r#"{{"metadata":{{"namespace":"n",{labels}}},"spec":{{"schedulingGates":[{{"name":"g"}}]}}}}"#);
+    assert_eq!(group(&labelled), (of(PodGroupApi::Coscheduling, "train"), true));
+    let own = r#""schedulingGroup":{"podGroupName":"gang"},"schedulingGates":[]"#;
+    let both = format!(r#"{{"metadata":{{"namespace":"n",{labels}}},"spec":{{{own}}}}}"#);
+    assert_eq!(group(&both), (of(PodGroupApi::Kubernetes, "gang"), false), "kube-scheduler's own goes first");
+    for none in ["null", "{}", r#"{"podGroupName":null}"#, r#"{"podGroupName":""}"#] {
+        assert_eq!(group(&format!(r#"{{"spec":{{"schedulingGroup":{none}}}}}"#)), (None, false));
+    }
 }

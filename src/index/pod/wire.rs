@@ -1,13 +1,16 @@
 //! `v1.Pod` as the API writes it. A pod is decoded in every call of the scheduler, so nothing is copied that isn't kept.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use divvy_api::names::PREFIX;
 use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, Requests, containers, requested_cpu};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::{ListedPod, PodEnd, PodView};
+use crate::pod_group::{LABEL, PodGroup, PodGroupApi};
 
 #[derive(Deserialize)]
 struct Pod<'a> {
@@ -33,6 +36,7 @@ struct Metadata<'a> {
     #[serde(borrow)]
     deletion_timestamp: Option<Cow<'a, str>>,
     annotations: Option<FilteredMap<Annotations>>,
+    labels: Option<FilteredMap<GroupLabel>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,6 +54,16 @@ struct Spec<'a> {
     containers: Option<Vec<Container<'a>>>,
     #[serde(borrow)]
     overhead: Option<Requests<'a>>,
+    #[serde(borrow)]
+    scheduling_group: Option<SchedulingGroup<'a>>,
+    scheduling_gates: Option<Vec<IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SchedulingGroup<'a> {
+    #[serde(borrow)]
+    pod_group_name: Option<Cow<'a, str>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -65,6 +79,9 @@ struct Status<'a> {
 
 /// Filter for annotations with Divvy's prefix.
 struct Annotations;
+
+/// Filter for the label that names a group.
+struct GroupLabel;
 
 /// When a pod ends that is deleted at this time, if it is; that has so many seconds from its start, if that is known; and
 /// that has this restart policy, which an API server always fills in.
@@ -107,9 +124,17 @@ impl From<Pod<'_>> for PodView {
         let phase = phase.unwrap_or_default();
         let node = |name: Option<Cow<'_, str>>| name.map(Cow::into_owned).filter(|name| !name.is_empty());
         let owned = |text: Option<Cow<'_, str>>| text.unwrap_or_default().into_owned();
+        let namespace = owned(metadata.namespace);
+        let own = spec.scheduling_group.and_then(|group| group.pod_group_name).map(Cow::into_owned);
+        let labelled = || metadata.labels.map(FilteredMap::entries).unwrap_or_default().remove(LABEL);
+        let own = own.map(|name| (PodGroupApi::Kubernetes, name));
+        let group = own.or_else(|| Some((PodGroupApi::Coscheduling, labelled()?)));
+        let group = group.filter(|(_, name)| !name.is_empty());
         Self {
             uid: owned(metadata.uid),
-            namespace: owned(metadata.namespace),
+            group: group.map(|(api, name)| Arc::new(PodGroup { api, namespace: namespace.clone(), name })),
+            is_gated: spec.scheduling_gates.is_some_and(|gates| !gates.is_empty()),
+            namespace,
             name: owned(metadata.name),
             node: node(spec.node_name),
             nominated: node(nominated_node_name),
@@ -136,5 +161,13 @@ impl From<Pod<'_>> for PodView {
 impl KeyFilter for Annotations {
     fn wants(key: &str) -> bool {
         key.starts_with(PREFIX)
+    }
+}
+
+// === impl GroupLabel ===
+
+impl KeyFilter for GroupLabel {
+    fn wants(key: &str) -> bool {
+        key == LABEL
     }
 }

@@ -24,6 +24,7 @@ impl ClusterState {
             Some(reservation) if reservation.is_announced() || nominated == Some(&reservation.planned.node) => {
                 return touched;
             }
+            Some(reservation) if reservation.source == Source::Gang && nominated.is_none() => return touched,
             Some(_) => touched.extend(self.failed(uid)),
             None => {}
         }
@@ -57,8 +58,8 @@ impl ClusterState {
         if !matches!(self.reports.get(node), Some(Ok(_))) {
             return; // it may be usable again before long
         }
-        let kept =
-            uids.iter().filter_map(|uid| self.reservation_of(uid)).filter(|reservation| !reservation.is_announced());
+        let kept = uids.iter().filter_map(|uid| self.reservation_of(uid));
+        let kept = kept.filter(|reservation| reservation.source == Source::Nomination);
         let mut nominated: Vec<_> = kept.map(|kept| (Arc::clone(&kept.demand), kept.deadline)).collect();
         nominated.sort_by_key(|(demand, _)| Reverse(demand.priority));
         for (demand, _) in &nominated {

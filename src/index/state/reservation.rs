@@ -32,6 +32,8 @@ pub(crate) enum Source {
     Read,
     /// Made for a nominated pod, and not in its annotation.
     Nomination,
+    /// Made for a member of a gang before the scheduler binds it, and not in its annotation.
+    Gang,
 }
 
 /// Longest time from the plan to the binding.
@@ -62,7 +64,7 @@ impl Reservation {
 
     /// Whether the pod's annotation has it, or is about to.
     pub(crate) fn is_announced(&self) -> bool {
-        self.source != Source::Nomination
+        matches!(self.source, Source::Made | Source::Read)
     }
 
     /// Share of each card, whichever devices the kubelet picks; `None` if the node can't follow the plan and will plan anew.

@@ -13,6 +13,7 @@ mod enforcement;
 mod figures;
 mod first_hour;
 mod forced;
+mod gangs;
 mod guests;
 mod hidden;
 mod hostile;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         anyhow("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
         scenario("a quota by model is kept to by every leader", |c| Box::pin(quotas::kept_to_by_every_leader(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
+        scenario("groups of pods start together or wait", |c| Box::pin(gangs::of_kube_scheduler(c))),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         Scenario {
             installed: Installed::AsPods,
