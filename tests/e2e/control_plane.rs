@@ -32,9 +32,21 @@ pub(crate) const SCHEDULER_CONFIG: &str = "scheduler.yaml";
 
 /// Lets kube-scheduler ask this extender from its next start on, or nobody.
 pub fn configure_scheduler(files: &Files, extender: Option<Value>) -> anyhow::Result<()> {
+    change_scheduler(files, |config| config["extenders"] = extender.into_iter().collect())
+}
+
+/// Gives kube-scheduler these profiles from its next start on, or its own.
+pub fn set_profiles(files: &Files, profiles: Option<Value>) -> anyhow::Result<()> {
+    change_scheduler(files, |config| match profiles {
+        Some(profiles) => config["profiles"] = profiles,
+        None => drop(config.as_object_mut().and_then(|config| config.remove("profiles"))),
+    })
+}
+
+fn change_scheduler(files: &Files, change: impl FnOnce(&mut Value)) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(files.at(SCHEDULER_CONFIG)).context("reading the scheduler's configuration")?;
     let mut config: Value = serde_json::from_str(&text)?;
-    config["extenders"] = extender.into_iter().collect();
+    change(&mut config);
     files.write(SCHEDULER_CONFIG, config.to_string()).map(drop)
 }
 

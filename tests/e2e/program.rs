@@ -66,6 +66,11 @@ impl Program {
         self.args.iter_mut().filter(|arg| arg.starts_with(begins)).for_each(|arg| *arg = format!("{begins}{value}"));
     }
 
+    /// Starts another executable in its place from now on.
+    pub fn set_path(&mut self, path: PathBuf) {
+        self.path = path;
+    }
+
     /// Gives it these values for the arguments that begin like this; those with an empty value it has no more.
     pub fn set_args(&mut self, args: &[(&str, &str)]) {
         for (begins, value) in args {

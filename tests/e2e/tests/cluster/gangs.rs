@@ -8,6 +8,8 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::control_plane::set_profiles;
+use divvy_e2e::files::Programs;
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::view;
@@ -16,7 +18,10 @@ use serde_json::{Value, json};
 
 use crate::webhook::as_planned;
 
-const OWN: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
+/// Program in `KUBE_BIN_DIR`, and the names of what it is given.
+const COSCHEDULING: &str = "coscheduling";
+const THEIRS: &str = "scheduling.x-k8s.io/v1alpha1";
+const LABEL: &str = "scheduling.x-k8s.io/pod-group";
 /// Flags of kube-apiserver and kube-scheduler.
 const GATES: &str = "--feature-gates=";
 const APIS: &str = "--runtime-config=";
@@ -36,29 +41,124 @@ pub(crate) async fn of_kube_scheduler(cluster: &mut Cluster) -> anyhow::Result<(
     let gates = "GenericWorkload=true,GangScheduling=true";
     cluster.control_plane.api.set_args(&[(GATES, gates), (APIS, "scheduling.k8s.io/v1alpha2=true")]);
     cluster.control_plane.scheduler.set_args(&[(GATES, gates)]);
+    let result = by_gates(cluster).await;
+    cluster.control_plane.api.set_args(&[(GATES, ""), (APIS, "")]);
+    cluster.control_plane.scheduler.set_args(&[(GATES, "")]);
+    restart(cluster).await?;
+    result
+}
+
+async fn by_gates(cluster: &mut Cluster) -> anyhow::Result<()> {
     restart(cluster).await?;
     cluster.start_webhook().await?;
     cluster.restart_scheduler(true).await?;
+    let spec = json!({"schedulingPolicy": {"gang": {"minCount": MEMBERS}}});
+    rounds(cluster, "scheduling.k8s.io/v1alpha2", &spec, |pod, group| {
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
+    })
+    .await?;
+    cluster.stop_webhook().await
+}
+
+/// The plugin, in a kube-scheduler of its own.
+pub(crate) async fn of_the_coscheduling_plugin(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let programs = Programs::find()?;
+    let scheduler = programs.get(COSCHEDULING);
+    if !scheduler.is_file() {
+        println!("  skipped: KUBE_BIN_DIR has no {COSCHEDULING}, a kube-scheduler with the plugin");
+        return Ok(());
+    }
+    for (path, object) in definitions() {
+        cluster.api.create(path, &object).await?;
+    }
+    let served =
+        async |this: &mut Cluster| this.api.find(&format!("/apis/{THEIRS}/namespaces/default/podgroups")).await;
+    cluster.until("the API of the plugin", PATIENCE, served).await?;
+    cluster.start_webhook().await?;
+    cluster.control_plane.scheduler.set_path(scheduler);
+    set_profiles(
+        &cluster.files,
+        Some(json!([{
+            "schedulerName": "default-scheduler",
+            "plugins": {
+                "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
+                "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+            },
+            "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 10}}],
+        }])),
+    )?;
+    cluster.restart_scheduler(true).await?;
+    rounds(cluster, THEIRS, &json!({"minMember": MEMBERS, "scheduleTimeoutSeconds": 10}), |pod, group| {
+        pod["metadata"]["labels"][LABEL] = json!(group);
+    })
+    .await?;
+    set_profiles(&cluster.files, None)?;
+    cluster.control_plane.scheduler.set_path(programs.get("kube-scheduler"));
+    cluster.stop_webhook().await?;
+    for (path, object) in definitions() {
+        cluster.api.delete(&format!("{path}/{}", view::name(&object))).await?;
+    }
+    Ok(())
+}
+
+/// What the plugin's chart brings, as far as it takes it to schedule pods.
+fn definitions() -> [(&'static str, Value); 3] {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({
+        "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "podgroups.scheduling.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"},
+        },
+        "spec": {
+            "group": "scheduling.x-k8s.io", "scope": "Namespaced", "versions": [version],
+            "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"},
+        },
+    });
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": COSCHEDULING},
+        "rules": [{
+            "apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups", "podgroups/status"],
+            "verbs": ["get", "list", "watch", "patch", "update"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": COSCHEDULING},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": COSCHEDULING},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:kube-scheduler"}],
+    });
+    [
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterroles", role),
+        ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
+    ]
+}
+
+/// Both groups come at once, several times, and end.
+async fn rounds(
+    cluster: &mut Cluster,
+    version: &str,
+    spec: &Value,
+    join: impl Fn(&mut Value, &str),
+) -> anyhow::Result<()> {
+    let path = format!("/apis/{version}/namespaces/default/podgroups");
     for round in 1..=ROUNDS {
         for name in GROUPS {
-            let group = json!({
-                "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name},
-                "spec": {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}},
-            });
-            cluster.api.create(OWN, &group).await?;
+            // The one of the last round may still be there: it has a finalizer.
+            let metadata = json!({"name": format!("{name}-{round}")});
+            let group = json!({"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec});
+            cluster.api.create(&path, &group).await?;
         }
-        one_after_the_other(cluster, round, |pod, group| {
-            pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
-        })
-        .await?;
+        one_after_the_other(cluster, round, |pod, group| join(pod, &format!("{group}-{round}"))).await?;
         for name in GROUPS {
-            cluster.api.delete(&format!("{OWN}/{name}")).await?;
+            cluster.api.delete(&format!("{path}/{name}-{round}")).await?;
         }
     }
-    cluster.stop_webhook().await?;
-    cluster.control_plane.api.set_args(&[(GATES, ""), (APIS, "")]);
-    cluster.control_plane.scheduler.set_args(&[(GATES, "")]);
-    restart(cluster).await
+    Ok(())
 }
 
 /// Both groups' pods come in turn. One group runs, and none of the other's pods; once it has ended, the other runs.
@@ -86,7 +186,6 @@ async fn one_after_the_other(
     let bound = cluster.list().await?.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count();
     ensure!(bound == members, "{bound} pods are bound");
     cluster.agree().await?;
-    as_planned(cluster).await?;
     let begun = Instant::now();
     for number in 0..MEMBERS {
         cluster.api.delete(&format!("{PODS}/{first}-{number}")).await?;
@@ -94,6 +193,7 @@ async fn one_after_the_other(
     ensure!(runs(cluster, members).await? == last, "the other group's turn");
     println!("  round {round}: {last} runs {:.1?} after the end of {first}", begun.elapsed());
     cluster.agree().await?;
+    as_planned(cluster).await?;
     cluster.clear().await
 }
 

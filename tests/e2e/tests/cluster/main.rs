@@ -91,6 +91,9 @@ fn main() -> ExitCode {
         scenario("a quota by model is kept to by every leader", |c| Box::pin(quotas::kept_to_by_every_leader(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
         scenario("groups of pods start together or wait", |c| Box::pin(gangs::of_kube_scheduler(c))),
+        scenario("the coscheduling plugin starts groups of pods together", |c| {
+            Box::pin(gangs::of_the_coscheduling_plugin(c))
+        }),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         Scenario {
             installed: Installed::AsPods,
