@@ -84,12 +84,18 @@ fn entries(resource: &Resource) -> Vec<Value> {
             "eviction" => ("Eviction", &["create"]),
             "log" => ("Pod", &["get"]),
             "portforward" => ("PodPortForwardOptions", &["create", "get"]),
+            "scale" => ("Scale", &["get", "patch", "update"]),
             _ => (resource.kind.as_str(), &["get", "patch", "update"]),
         };
         entry["kind"] = kind.into();
         entry["verbs"] = verbs.iter().copied().collect();
-        if kind == "Eviction" {
-            entry["group"] = "policy".into();
+        let of_another_group = match kind {
+            "Eviction" => Some("policy"),
+            "Scale" => Some("autoscaling"),
+            _ => None,
+        };
+        if let Some(group) = of_another_group {
+            entry["group"] = group.into();
             entry["version"] = "v1".into();
         }
         entry

@@ -20,6 +20,7 @@ use super::remove::{self, DeleteOptions};
 use super::resource::Resource;
 use super::reviews;
 use super::route::{Params, Route};
+use super::scale;
 use super::selector::Selector;
 use super::status::{self, Answer, Refusal};
 use super::store::{Key, Store};
@@ -209,6 +210,7 @@ fn handle(
         "get" if itself || matches!(target.subresource.as_str(), "ephemeralcontainers" | "status") => {
             Ok(Outcome::ok(form.one(resource, target.live(store)?)))
         }
+        "get" if target.subresource == "scale" => Ok(Outcome::ok(scale::of(target.live(store)?))),
         "get" if target.subresource == "proxy" => proxied(store, target, &asked.path),
         "get" if target.subresource == "portforward" => forwarded(store, target, asked),
         "list" => list(store, target, params, form),

@@ -54,6 +54,7 @@ mod remove;
 mod resource;
 mod reviews;
 mod route;
+mod scale;
 mod selector;
 mod serve;
 mod shape;

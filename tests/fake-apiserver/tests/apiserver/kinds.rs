@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -102,4 +103,24 @@ async fn containers_for_debugging_are_added_in_a_way_of_their_own() {
         bench.patch("strategic-merge-patch+json", &format!("{place}/ephemeralcontainers"), &patch).await;
     assert_eq!((code, &patched["spec"]["ephemeralContainers"][0]["name"]), (StatusCode::OK, &json!("debug")));
     assert_eq!((&patched["metadata"]["labels"], &patched["spec"]["nodeName"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
+async fn a_workloads_scale_has_its_selector_as_text() {
+    let bench = Bench::new().await;
+    let selector = json!({
+        "matchLabels": { "app": "a" },
+        "matchExpressions": [
+            { "key": "tier", "operator": "In", "values": ["y", "x"] }, { "key": "old", "operator": "DoesNotExist" },
+        ],
+    });
+    let template = json!({ "metadata": { "labels": { "app": "a", "tier": "x" } }, "spec": { "containers": [] } });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "a" },
+        "spec": { "replicas": 3, "selector": selector, "template": template },
+    });
+    bench.server.create(&deployment).unwrap();
+    let scale = Api::<Deployment>::namespaced(bench.client.clone(), "default").get_scale("a").await.unwrap();
+    assert_eq!((scale.metadata.name.as_deref(), scale.spec.unwrap().replicas), (Some("a"), Some(3)));
+    assert_eq!(scale.status.unwrap().selector.as_deref(), Some("app=a,!old,tier in (x,y)"));
 }
