@@ -21,7 +21,7 @@ pub fn watch_object<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let seen = retried(watcher::watch_object(api, name), format!("watch {resource}/{name}"), requests);
+    let seen = retried(watcher::watch_object(api, name), format!("watch {resource}/{name}"), requests, |_object| true);
     seen.filter_map(|object| future::ready(object.ok()))
 }
 
@@ -35,14 +35,17 @@ pub fn watch_all<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    retried(watcher(api, watcher::Config::default()), format!("watch {resource}"), requests)
+    // Init comes before the API server is asked, after a failure too.
+    let is_answer = |event: &watcher::Event<K>| !matches!(event, watcher::Event::Init);
+    retried(watcher(api, watcher::Config::default()), format!("watch {resource}"), requests, is_answer)
 }
 
-/// What a watcher yields, with a pause after each failure.
+/// What a watcher yields, with a pause after each failure, which grows until an item is an answer of the API server.
 fn retried<T: Send + 'static>(
     items: impl Stream<Item = watcher::Result<T>> + Send + 'static,
     request: String,
     requests: Requests,
+    is_answer: impl Fn(&T) -> bool + Copy + Send + 'static,
 ) -> impl Stream<Item = Result<T, String>> + Send {
     let begun = (Box::pin(items), Delays::default());
     stream::unfold(begun, move |(mut items, mut delays)| {
@@ -50,8 +53,10 @@ fn retried<T: Send + 'static>(
         async move {
             let item = match items.next().await? {
                 Ok(item) => {
-                    delays.reset();
-                    requests.succeeded(&request);
+                    if is_answer(&item) {
+                        delays.reset();
+                        requests.succeeded(&request);
+                    }
                     Ok(item)
                 }
                 Err(error) => {
