@@ -19,6 +19,7 @@ use crate::objects::Kind;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<Labels, Counter>,
+    scrapes: Family<Outcome, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,6 +28,12 @@ struct Labels {
     verb: &'static str,
     /// HTTP status code.
     code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    /// `ok` or `error`.
+    outcome: &'static str,
 }
 
 /// Gauges that are read when scraped.
@@ -42,16 +49,22 @@ struct Served {
 impl Metrics {
     /// Registers counters, and gauges of objects and of the places of watches that are taken, of so many.
     pub fn register(registry: &mut Registry, nodes: &Nodes, watches: &Arc<Semaphore>, most: usize) -> Self {
-        let metrics = Self { requests: Family::default() };
+        let metrics = Self { requests: Family::default(), scrapes: Family::default() };
         let registry = registry.sub_registry_with_prefix("divvy_apiserver");
         let help = "Answered requests, by resource, verb and HTTP status code; a watch counts when it begins";
         registry.register("requests", help, metrics.requests.clone());
+        let help = "Requests for the metrics of a node's daemon, by outcome: ok or error";
+        registry.register("scrapes", help, metrics.scrapes.clone());
         registry.register_collector(Box::new(Served { nodes: nodes.clone(), watches: Arc::clone(watches), most }));
         metrics
     }
 
     pub(crate) fn answered(&self, resource: &'static str, verb: &'static str, code: u16) {
         self.requests.get_or_create(&Labels { resource, verb, code }).inc();
+    }
+
+    pub(crate) fn scraped(&self, outcome: &'static str) {
+        self.scrapes.get_or_create(&Outcome { outcome }).inc();
     }
 }
 

@@ -10,11 +10,12 @@ use futures::StreamExt as _;
 use kube::Api;
 use kube::Resource as _;
 use kube::core::DeserializeGuard;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use tokio::sync::watch;
 
 use crate::objects::{Kind, NodeView};
 use crate::store::{Clock, Store, Version};
+use crate::watch_state::WatchState;
 
 /// Changes of each kind that are kept, for watches that begin again: minutes of a busy cluster.
 const HISTORY: usize = 8192;
@@ -23,18 +24,9 @@ const HISTORY: usize = 8192;
 #[derive(Clone, Debug)]
 pub struct Nodes {
     store: Arc<Mutex<Store>>,
-    state: watch::Sender<State>,
+    state: WatchState,
     /// The latest version of each kind.
     latest: [watch::Sender<Version>; 2],
-}
-
-/// State of the watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// Whether all `GpuNode`s have been listed once.
-    pub listed: bool,
-    /// Why the watch fails now.
-    pub problem: Option<String>,
 }
 
 // === impl Nodes ===
@@ -43,7 +35,7 @@ impl Default for Nodes {
     fn default() -> Self {
         let store = Store::new(Clock::new(millis()), HISTORY);
         let latest = Kind::ALL.map(|kind| watch::Sender::new(store.latest(kind)));
-        Self { store: Arc::new(Mutex::new(store)), state: watch::Sender::default(), latest }
+        Self { store: Arc::new(Mutex::new(store)), state: WatchState::default(), latest }
     }
 }
 
@@ -51,15 +43,14 @@ impl Nodes {
     /// Fills the store, for ever.
     pub async fn follow(self, api_server: ApiServer) {
         let api: Api<DeserializeGuard<GpuNode>> = Api::all(api_server.client);
-        let mut events = std::pin::pin!(watch_all(api, "gpunodes", api_server.requests));
+        let mut events = std::pin::pin!(watch_all(api, "gpunodes", watcher::Config::default(), api_server.requests));
         let mut listed = HashSet::new();
         while let Some(event) = events.next().await {
             match event {
-                Err(problem) => self.note(|state| state.problem = Some(problem)),
+                Err(problem) => self.state.failed(problem),
                 Ok(event) => {
-                    let is_listed = matches!(event, Event::InitDone);
-                    self.take(event, &mut listed);
-                    self.note(|state| *state = State { listed: state.listed || is_listed, problem: None });
+                    self.take(&event, &mut listed);
+                    self.state.applied(&event);
                 }
             }
         }
@@ -70,9 +61,9 @@ impl Nodes {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state.
-    pub fn subscribe(&self) -> watch::Receiver<State> {
-        self.state.subscribe()
+    /// State of the watch.
+    pub fn state(&self) -> &WatchState {
+        &self.state
     }
 
     /// The latest version of a kind's objects.
@@ -84,11 +75,11 @@ impl Nodes {
         }
     }
 
-    fn take(&self, event: Event<DeserializeGuard<GpuNode>>, listed: &mut HashSet<Arc<str>>) {
+    fn take(&self, event: &Event<DeserializeGuard<GpuNode>>, listed: &mut HashSet<Arc<str>>) {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(node) => {
-                let view = view(&node);
+                let view = view(node);
                 listed.insert(Arc::clone(&view.name));
                 self.store().apply(view, millis());
             }
@@ -100,7 +91,7 @@ impl Nodes {
                 }
             }
             Event::Apply(node) => {
-                let view = view(&node);
+                let view = view(node);
                 self.store().apply(view, millis());
             }
             Event::Delete(node) => self.store().remove(node.meta().name.as_deref().unwrap_or_default(), millis()),
@@ -109,14 +100,6 @@ impl Nodes {
         for (sender, latest) in self.latest.iter().zip(latest) {
             sender.send_if_modified(|known| std::mem::replace(known, latest) != latest);
         }
-    }
-
-    fn note(&self, change: impl FnOnce(&mut State)) {
-        self.state.send_if_modified(|state| {
-            let before = state.clone();
-            change(state);
-            *state != before
-        });
     }
 }
 

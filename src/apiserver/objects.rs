@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use divvy_api::CardId;
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, MOST_CARDS, ShareStatus};
+use divvy_api::{CardId, ContainerKind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Serialize;
 
-/// Shares of a report that are served, at most: several times the containers that a kubelet runs.
-const MOST_SHARES: usize = 4096;
+/// Shares of a node that are served, at most: several times the containers that a kubelet runs.
+pub const MOST_SHARES: usize = 4096;
 
 /// Group and version, as objects state them.
 pub const API_VERSION: &str = "metrics.nvidia.com/v1alpha1";
@@ -77,6 +77,9 @@ pub struct ContainerDevices {
     pub container_name: String,
     /// The GPUs that it holds shares of.
     pub device_info: Vec<Device>,
+    /// Whether it is an init container, which has ended when the pod's other containers run.
+    #[serde(skip)]
+    pub is_init: bool,
 }
 
 /// A GPU.
@@ -253,7 +256,8 @@ fn pods(shares: &[ShareStatus], device: impl Fn(&CardId) -> Device) -> BTreeMap<
         let containers = pods.entry(PodKey { name, uid: share.pod_uid.as_str().into() }).or_default();
         let known = containers.iter().position(|it| it.container_name == share.container);
         let at = known.unwrap_or_else(|| {
-            containers.push(ContainerDevices { container_name: share.container.clone(), device_info: Vec::new() });
+            let (container_name, is_init) = (share.container.clone(), share.kind == ContainerKind::Init);
+            containers.push(ContainerDevices { container_name, device_info: Vec::new(), is_init });
             containers.len() - 1
         });
         containers[at].device_info.push(device(&share.card));

@@ -6,6 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -37,6 +38,7 @@ fn as_its_kind(object: &Value) -> Value {
         "DaemonSet" => typed::<DaemonSet>(object),
         "Deployment" => typed::<Deployment>(object),
         "GpuQuota" => typed::<GpuQuota>(object),
+        "HorizontalPodAutoscaler" => typed::<HorizontalPodAutoscaler>(object),
         "Job" => typed::<Job>(object),
         "MutatingWebhookConfiguration" => typed::<MutatingWebhookConfiguration>(object),
         "Namespace" => typed::<Namespace>(object),

@@ -1,7 +1,8 @@
 //! What the objects consist of, for `kubectl explain` and for kube-apiserver, which asks every API that it aggregates.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::discovery::Group;
 use crate::objects::Kind;
 
 /// `/openapi/v2`: kube-apiserver reads it from every API, and clients of today the third version. So nothing is in it.
@@ -10,14 +11,45 @@ pub fn v2() -> Value {
 }
 
 /// `/openapi/v3`: where the documents are.
-pub fn v3_index() -> Value {
-    let url = format!("/openapi/v3/apis/metrics.nvidia.com/v1alpha1?hash={}", env!("CARGO_PKG_VERSION"));
-    json!({ "paths": { "apis/metrics.nvidia.com/v1alpha1": { "serverRelativeURL": url } } })
+pub fn v3_index(served: &[Group]) -> Value {
+    let entry = |group: &Group| {
+        let path = format!("apis/{}", group.group_version());
+        let url = format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"));
+        (path, json!({ "serverRelativeURL": url }))
+    };
+    json!({ "paths": served.iter().map(entry).collect::<Map<_, _>>() })
+}
+
+/// `/openapi/v3/apis/custom.metrics.k8s.io/v1beta2`.
+pub fn custom_metrics() -> Value {
+    let identity = |kind: &str| json!({ "group": "custom.metrics.k8s.io", "version": "v1beta2", "kind": kind });
+    let metric = json!({ "name": text("Name of the metric"), "selector": { "type": "object" } });
+    let value = json!({
+        "type": "object", "description": "Value of a metric for an object",
+        "required": ["describedObject", "metric", "timestamp", "value"],
+        "properties": {
+            "describedObject": { "type": "object", "description": "Reference to the object" },
+            "metric": object("The metric", &metric),
+            "timestamp": { "type": "string", "format": "date-time", "description": "When it was measured" },
+            "windowSeconds": { "type": "integer", "format": "int64", "description": "Time up to then, over which a rate was taken" },
+            "value": text("The value, as a quantity"),
+        },
+        "x-kubernetes-group-version-kind": [identity("MetricValue")],
+    });
+    let list = json!({
+        "type": "object", "description": "Values of a metric", "required": ["items"],
+        "properties": {
+            "apiVersion": { "type": "string" }, "kind": { "type": "string" }, "metadata": { "type": "object" },
+            "items": { "type": "array", "items": reference("MetricValue") },
+        },
+        "x-kubernetes-group-version-kind": [identity("MetricValueList")],
+    });
+    let schemas = json!({ "MetricValue": value, "MetricValueList": list });
+    json!({ "openapi": "3.0.0", "info": info(), "paths": {}, "components": { "schemas": schemas } })
 }
 
 /// `/openapi/v3/apis/metrics.nvidia.com/v1alpha1`.
-pub fn v3() -> Value {
-    let reference = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
+pub fn objects() -> Value {
     let mut schemas = json!({});
     let mut paths = json!({});
     for kind in Kind::ALL {
@@ -48,6 +80,10 @@ pub fn v3() -> Value {
         paths[format!("{path}/{{name}}")] = one;
     }
     json!({ "openapi": "3.0.0", "info": info(), "paths": paths, "components": { "schemas": schemas } })
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
 fn info() -> Value {

@@ -13,15 +13,15 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::front_proxy::FrontProxy;
-use crate::nodes;
+use crate::watch_state::WatchState;
 
 /// Content of the pages.
 #[derive(Clone, Debug)]
 pub struct Pages {
     /// For `/metrics`.
     pub registry: Arc<Registry>,
-    /// For `/readyz`: the watch of `GpuNode`s.
-    pub nodes: watch::Receiver<nodes::State>,
+    /// For `/readyz`: the watches of what answers are made from, with the names of their objects.
+    pub watches: Vec<(&'static str, WatchState)>,
     /// For `/readyz`: whether there is a certificate to serve.
     pub identity: Identity,
     /// For `/readyz`: whether kube-apiserver would be let in.
@@ -48,22 +48,27 @@ impl Pages {
     }
 }
 
-/// Ready: the GpuNodes have been listed once, there is a certificate, and kube-apiserver is known. While the API server is away
-/// answers come from memory, and a line says so. Otherwise 503 and what is missing, a line each.
+/// Ready: the GpuNodes have been listed once (with custom metrics the daemons' pods too), there is a certificate, and
+/// kube-apiserver is known. While the API server is away answers come from memory, and a line says so. Otherwise 503 and what is
+/// missing, a line each.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
-    let nodes = pages.nodes.borrow().clone();
-    let why = nodes.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    let watches: Vec<_> = pages.watches.iter().map(|(objects, watch)| (*objects, watch.now())).collect();
+    let unlisted = watches.iter().filter(|(_, watch)| !watch.listed).map(|(objects, watch)| {
+        let why = watch.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        Some(format!("{objects} not listed yet{why}"))
+    });
     let missing = [
         pages.stopping.borrow().then(|| "stopping".to_owned()),
-        (!nodes.listed).then(|| format!("gpunodes not listed yet{why}")),
         pages.identity.now().is_none().then(|| "no certificate yet".to_owned()),
         (!pages.front_proxy.is_known()).then(|| "no authority of the front proxy yet".to_owned()),
     ];
-    let missing: Vec<String> = missing.into_iter().flatten().collect();
+    let missing: Vec<String> = missing.into_iter().chain(unlisted).flatten().collect();
     if !missing.is_empty() {
         let lines = missing.into_iter().map(|line| line + "\n").collect::<String>();
         return (StatusCode::SERVICE_UNAVAILABLE, lines).into_response();
     }
-    let stale = nodes.problem.map(|why| format!("gpunodes from memory, watch failing: {why}\n")).unwrap_or_default();
-    format!("ok\n{stale}").into_response()
+    let stale = watches.iter().filter_map(|(objects, watch)| {
+        Some(format!("{objects} from memory, watch failing: {}\n", watch.problem.as_ref()?))
+    });
+    format!("ok\n{}", stale.collect::<String>()).into_response()
 }

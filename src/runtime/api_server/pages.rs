@@ -29,6 +29,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub struct Pages {
     path: String,
     next: ListParams,
+    /// Whether the objects come without their spec and status.
+    is_metadata: bool,
 }
 
 /// A page that wasn't read.
@@ -66,7 +68,16 @@ impl Pages {
     /// The list of the objects at this path, `/api/v1/pods` or the like, that these fields select. The first page names no
     /// resource version, so it is no older than its request, and the others are of the same version.
     pub fn new(path: &str, fields: &str) -> Self {
-        Self { path: path.to_owned(), next: ListParams::default().fields(fields).limit(FIRST_PAGE) }
+        Self::of(path, ListParams::default().fields(fields), false)
+    }
+
+    /// The same, of the objects' metadata alone (`PartialObjectMetadataList`), as `selected` selects them.
+    pub fn of_metadata(path: &str, selected: ListParams) -> Self {
+        Self::of(path, selected, true)
+    }
+
+    fn of(path: &str, selected: ListParams, is_metadata: bool) -> Self {
+        Self { path: path.to_owned(), next: selected.limit(FIRST_PAGE), is_metadata }
     }
 
     /// Whether the next page is the first one.
@@ -90,7 +101,9 @@ impl Pages {
     }
 
     async fn page<T: Items>(&self, client: &Client, items: T) -> Result<(T, ListMeta, usize), PageError<T::Error>> {
-        let request = Request::new(&self.path).list(&self.next).map_err(kube::Error::BuildRequest)?;
+        let request = Request::new(&self.path);
+        let request = if self.is_metadata { request.list_metadata(&self.next) } else { request.list(&self.next) };
+        let request = request.map_err(kube::Error::BuildRequest)?;
         let started = Instant::now();
         let (mut splitter, mut bytes) = (Splitter::new(items), 0);
         let body = in_time(started, bytes, client.request_stream(request)).await??;

@@ -25,11 +25,12 @@ where
     seen.filter_map(|object| future::ready(object.ok()))
 }
 
-/// The objects of a kind: all of them at first and whenever the API server has forgotten where we were, and each change.
+/// The objects of a kind that `config` selects: all of them at first and whenever the API server has forgotten where we were, and each change.
 /// Failures are logged, and passed on in words; the stream never ends.
 pub fn watch_all<K>(
     api: Api<K>,
     resource: &str,
+    config: watcher::Config,
     requests: Requests,
 ) -> impl Stream<Item = Result<watcher::Event<K>, String>> + Send + use<K>
 where
@@ -37,7 +38,7 @@ where
 {
     // Init comes before the API server is asked, after a failure too.
     let is_answer = |event: &watcher::Event<K>| !matches!(event, watcher::Event::Init);
-    retried(watcher(api, watcher::Config::default()), format!("watch {resource}"), requests, is_answer)
+    retried(watcher(api, config), format!("watch {resource}"), requests, is_answer)
 }
 
 /// What a watcher yields, with a pause after each failure, which grows until an item is an answer of the API server.

@@ -4,6 +4,8 @@
 
 mod bench;
 mod client;
+mod custom_metrics;
+mod daemon;
 mod doors;
 mod lists;
 mod memory;
