@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
@@ -13,9 +13,12 @@ use crate::program::Program;
 use crate::webhook::serve;
 
 const SERVICE: &str = "/api/v1/namespaces/divvy-system/services/divvy-apiserver";
-const API_SERVICE: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.metrics.nvidia.com";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const OBJECTS: &str = "v1alpha1.metrics.nvidia.com";
+const CUSTOM_METRICS: &str = "v1beta2.custom.metrics.k8s.io";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/divvy-system/endpointslices";
 const INSTALLED: &str = include_str!("../../../deploy/apiserver/divvy-apiserver.yaml");
+const WITH_CUSTOM_METRICS: &str = include_str!("../../../deploy/apiserver/custom-metrics.yaml");
 
 /// A running one.
 #[derive(Debug)]
@@ -29,12 +32,19 @@ pub struct Apiserver {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Starts it, and waits until kube-apiserver serves the API. Of its manifests all but the Deployment is applied where it is a process.
-    pub async fn start_apiserver(&mut self) -> anyhow::Result<Apiserver> {
+    /// Starts it with these keys, and waits until kube-apiserver serves its APIs. Of its manifests all but the Deployment is applied
+    /// where it is a process.
+    pub async fn start_apiserver(&mut self, keys: &Value) -> anyhow::Result<Apiserver> {
         if self.installation.is_of_pods() {
+            ensure!(*keys == json!({}), "pods are configured as installed");
             return Ok(Apiserver { address: self.switch_on_apiserver().await?, process: None });
         }
-        let objects: Vec<Value> = serde_saphyr::from_multiple(INSTALLED).context("deploy/apiserver")?;
+        let has_custom_metrics = keys["customMetrics"] == "on";
+        let services = if has_custom_metrics { &[OBJECTS, CUSTOM_METRICS][..] } else { &[OBJECTS] };
+        let mut objects: Vec<Value> = serde_saphyr::from_multiple(INSTALLED).context("deploy/apiserver")?;
+        if has_custom_metrics {
+            objects.extend(serde_saphyr::from_multiple::<Value>(WITH_CUSTOM_METRICS).context("deploy/apiserver")?);
+        }
         let objects: Vec<_> = objects.into_iter().filter(|object| object["kind"] != "Deployment").collect();
         let list = json!({ "kind": "List", "apiVersion": "v1", "items": objects });
         let file = self.files.write("apiserver-objects.json", list.to_string())?.display().to_string();
@@ -47,11 +57,13 @@ impl Cluster {
         let kubeconfig = self.files.write("apiserver-kubeconfig", own.to_string())?;
         let [address, pages] = [0, 1].map(|_| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let [address, pages] = [address?.local_addr()?, pages?.local_addr()?];
-        let keys = json!({
+        let mut all = json!({
             "version": "v1", "namespace": "divvy-system", "listenAddress": address, "metricsAddress": pages,
             "adminAddress": "127.0.0.1:0", "kubeconfig": kubeconfig, "shutdownDelay": "1s",
         });
-        let config = self.files.write("divvy-apiserver.yaml", keys.to_string())?.display().to_string();
+        let all_keys = all.as_object_mut().context("keys are a map")?;
+        all_keys.extend(keys.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        let config = self.files.write("divvy-apiserver.yaml", all.to_string())?.display().to_string();
         let args = vec!["--config-file".to_owned(), config];
         let path = self.binaries.apiserver.clone();
         let mut program = Program::new("divvy-apiserver", path, args, &self.files.logs()).env("NO_COLOR", "1");
@@ -69,25 +81,29 @@ impl Cluster {
         self.api.create(SLICES, &slice).await?;
         self.until("divvy-apiserver that is ready", PATIENCE, async |_| {
             let said = page(pages, "readyz").await?;
-            anyhow::ensure!(said.starts_with("ok\n"), "{said}");
+            ensure!(said.starts_with("ok\n"), "{said}");
             Ok(Some(()))
         })
         .await?;
-        self.until("an API that is available", PATIENCE, async |this| {
-            let service = this.api.get(API_SERVICE).await?;
-            let conditions = service["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let available = conditions.iter().find(|condition| condition["type"] == "Available");
-            anyhow::ensure!(available.is_some_and(|it| it["status"] == "True"), "{conditions:?}");
-            Ok(Some(()))
-        })
-        .await?;
+        for name in services {
+            self.until("an API that is available", PATIENCE, async |this| {
+                let service = this.api.get(&format!("{API_SERVICES}/{name}")).await?;
+                let conditions = service["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let available = conditions.iter().find(|condition| condition["type"] == "Available");
+                ensure!(available.is_some_and(|it| it["status"] == "True"), "{conditions:?}");
+                Ok(Some(()))
+            })
+            .await?;
+        }
         Ok(Apiserver { address, process: Some((program, service)) })
     }
 
     /// Takes it out of the API server, and ends it.
     pub async fn stop_apiserver(&self, apiserver: Apiserver) -> anyhow::Result<()> {
         let Some((mut program, service)) = apiserver.process else { return self.switch_off_apiserver().await };
-        self.api.delete(API_SERVICE).await?;
+        for name in [OBJECTS, CUSTOM_METRICS] {
+            self.api.delete(&format!("{API_SERVICES}/{name}")).await?;
+        }
         self.api.delete(&format!("{SLICES}/divvy-apiserver-process")).await?;
         program.kill().await?;
         service.abort();

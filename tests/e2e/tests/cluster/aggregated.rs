@@ -4,12 +4,13 @@ use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_testkit::pods::PodShape;
+use serde_json::json;
 
 const POD: &str = "aggregated";
 
 /// Lists, a watch while a pod comes and goes, discovery, and a caller who isn't the front proxy.
 pub(crate) async fn served(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let apiserver = cluster.start_apiserver().await?;
+    let apiserver = cluster.start_apiserver(&json!({})).await?;
     let infos = cluster.kubectl.run(&["get", "gpuinfos"]).await?;
     println!("{infos}");
     ensure!(infos.contains("node-a") && infos.contains("True"), "{infos}");

@@ -22,6 +22,8 @@ use tokio::time::Instant;
 
 /// Where containers find what the driver's processes share.
 const CARDS: &str = "/cards";
+/// The file there during which programs rest.
+const REST: &str = "rest";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the pods need: the card that they are on, what its processes share, and where they are heard.
@@ -115,6 +117,7 @@ impl Guests {
             {"name": "FAKE_CUDA_STATE", "value": CARDS},
             {"name": "FAKE_CUDA_CARDS", "value": format!("{CARDS}/cards.json")},
             {"name": "LD_LIBRARY_PATH", "value": "/lib"},
+            {"name": "REST", "value": format!("{CARDS}/{REST}")},
         ]);
         container["volumeMounts"] = json!([{"name": "cards", "mountPath": CARDS}]);
         Ok(pod)
@@ -143,6 +146,13 @@ impl Guests {
         cluster.until(&what, PATIENCE, heard).await?;
         println!("  {name}, life {life}: {}", wanted.join(", "));
         Ok(())
+    }
+
+    /// Lets all programs rest from now on, or work again.
+    pub(crate) fn rest(&self, rests: bool) -> anyhow::Result<()> {
+        let file = self.cards.join(REST);
+        let done = if rests { std::fs::write(&file, "") } else { std::fs::remove_file(&file) };
+        done.with_context(|| file.display().to_string())
     }
 
     /// How much of the card's time the pods of these names have for a while, in percent.

@@ -3,6 +3,7 @@
 mod absence;
 mod aggregated;
 mod amounts;
+mod autoscaling;
 mod bursts;
 mod cards;
 mod churn;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         scenario("usage comes through a forwarded port", |c| Box::pin(top::through_a_forwarded_port(c))),
         anyhow("the dashboard follows pods in a browser", |c| Box::pin(dashboard::is_live(c))),
         anyhow("the aggregated API is served", |c| Box::pin(aggregated::served(c))),
+        scenario("an autoscaler follows the use of GPUs", |c| Box::pin(autoscaling::follows_the_use_of_gpus(c))),
         scenario("the API server asks the webhook", |c| Box::pin(webhook::reviews(c))),
         anyhow("GPUs are hidden from containers that request none", |c| {
             Box::pin(hidden::from_those_that_request_none(c))

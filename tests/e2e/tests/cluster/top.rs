@@ -18,25 +18,7 @@ pub(crate) async fn through_a_forwarded_port(cluster: &mut Cluster) -> anyhow::R
     cluster.restart_daemon(&json!({"adminAddress": "127.0.0.1:9404"})).await?;
     cluster.create([PodShape::new("holder").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")])]).await?;
     cluster.all_running(1).await?;
-    // The daemon is a process of the host: this pod, which shares the host's network, stands for its pod.
-    let pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "divvy-node-a", "labels": {"app.kubernetes.io/name": "divvy-node"}},
-        "spec": {
-            "nodeName": NODE, "hostNetwork": true, "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "main", "image": image::WORK, "imagePullPolicy": "Never",
-                "args": ["-c", "exec /bin/busybox sleep 1000000"],
-            }],
-        },
-    });
-    cluster.api.create(PODS, &pod).await?;
-    let path = format!("{PODS}/divvy-node-a");
-    cluster
-        .until("the pod in the daemon's place", PATIENCE, async |this| {
-            Ok(this.api.find(&path).await?.filter(view::is_ready).map(drop))
-        })
-        .await?;
+    let path = stand_for_the_daemons_pod(cluster).await?;
     let shown: Value = serde_json::from_str(&usage(cluster).await?)?;
     let holders = shown["nodes"][0]["containers"].as_array().context("containers")?;
     ensure!(shown["nodes"][0]["node"] == NODE && holders.len() == 1 && holders[0]["pod"] == "holder", "{shown}");
@@ -53,6 +35,31 @@ pub(crate) async fn through_a_forwarded_port(cluster: &mut Cluster) -> anyhow::R
     ensure!(refused.contains("it is another version, or its adminAddress has another port"), "{refused}");
     cluster.api.delete(&path).await?;
     cluster.clear().await
+}
+
+/// Creates a pod in the place of the daemon's, which is a process of the host here: it shares the host's network, and its port
+/// `http` is the daemon's. Returns its path.
+pub(crate) async fn stand_for_the_daemons_pod(cluster: &mut Cluster) -> anyhow::Result<String> {
+    let port = json!({"name": "http", "containerPort": cluster.daemon.address.port()});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "divvy-node-a", "labels": {"app.kubernetes.io/name": "divvy-node"}},
+        "spec": {
+            "nodeName": NODE, "hostNetwork": true, "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": image::WORK, "imagePullPolicy": "Never", "ports": [port],
+                "args": ["-c", "exec /bin/busybox sleep 1000000"],
+            }],
+        },
+    });
+    cluster.api.create(PODS, &pod).await?;
+    let path = format!("{PODS}/divvy-node-a");
+    cluster
+        .until("the pod in the daemon's place", PATIENCE, async |this| {
+            Ok(this.api.find(&path).await?.filter(view::is_ready).map(drop))
+        })
+        .await?;
+    Ok(path)
 }
 
 async fn usage(cluster: &Cluster) -> anyhow::Result<String> {
