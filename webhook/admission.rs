@@ -87,6 +87,8 @@ pub enum Endpoint {
     Hide,
     /// New and changed pods and their ephemeral containers, to be checked.
     Validate,
+    /// Jobs, whose pod templates are to be completed as their pods would be.
+    Jobs,
     /// Workloads with a pod template, to be commented on.
     Templates,
 }
@@ -118,6 +120,7 @@ impl Endpoint {
             Self::Mutate => "mutate",
             Self::Hide => "hide",
             Self::Validate => "validate",
+            Self::Jobs => "jobs",
             Self::Templates => "templates",
         }
     }
@@ -145,6 +148,7 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &Fits<
         Endpoint::Mutate => review::decode(body).map(|request| (mutated(&request, settings, fits), request.uid)),
         Endpoint::Hide => review::decode(body).map(|request| (hidden(&request, settings), request.uid)),
         Endpoint::Validate => review::decode(body).map(|request| (validated(&request, settings), request.uid)),
+        Endpoint::Jobs => review::decode(body).map(|request| (completed(&request, settings), request.uid)),
         Endpoint::Templates => review::decode(body).map(|request| (Ok(advised(&request, settings, fits)), request.uid)),
     };
     let (answer, uid) = answered.unwrap_or_else(|refusal| (Err(vec![refusal]), review::uid(body)));
@@ -153,7 +157,7 @@ pub fn review(body: &[u8], endpoint: Endpoint, settings: &Settings, fits: &Fits<
             let warnings = refusals.iter().map(Refusal::to_string).collect();
             Answer { warnings, ..Answer::default() }
         }
-        Endpoint::Mutate | Endpoint::Hide | Endpoint::Validate => Answer::refused(refusals),
+        Endpoint::Mutate | Endpoint::Hide | Endpoint::Validate | Endpoint::Jobs => Answer::refused(refusals),
     });
     Reviewed { verdict: answer.verdict(), body: answer.encode(&uid) }
 }
@@ -187,9 +191,22 @@ fn validated(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<
     Ok(Answer::default())
 }
 
+fn completed(request: &Request<Workload>, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
+    match (request.operation, &request.object) {
+        (Operation::Create, Some(job)) => job.complete(request.namespace(), settings),
+        (Operation::Update, Some(job)) => {
+            Ok(job.complete_again(request.old_object.as_ref(), request.namespace(), settings))
+        }
+        _ => Ok(Answer::default()),
+    }
+}
+
 fn advised(request: &Request<Workload>, settings: &Settings, fits: &Fits<'_>) -> Answer {
     let workload = request.object.as_ref();
-    let warnings = workload.map(|workload| workload.advice(request.namespace(), settings, fits)).unwrap_or_default();
+    let warnings = workload.map(|workload| workload.advice(request.namespace(), settings, fits));
+    let is_job = request.kind.kind == "Job";
+    let miscounted = workload.filter(|_| is_job).and_then(|job| job.miscounted(settings));
+    let warnings = warnings.into_iter().flatten().chain(miscounted).collect();
     Answer { warnings, ..Answer::default() }
 }
 

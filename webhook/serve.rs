@@ -1,7 +1,7 @@
 //! The routes, by client. Each kind of client has a listener of its own, with limits of its own: nobody starves another.
 //!
 //! ```text
-//! API server ─────▶ /mutate /validate /templates      reviews: from any replica's memory
+//! API server ─────▶ /mutate /validate /jobs /templates reviews: from any replica's memory
 //! kube-scheduler ─▶ /filter /prioritize /bind /preempt scheduling: from the leader's memory, for a client certificate
 //! users ──────────▶ /explain /inspect                 queries: for those who may read pods and GpuNodes
 //! Prometheus, kubelet ─▶ /metrics /healthz /readyz    pages, without TLS

@@ -24,6 +24,7 @@ pub fn match_conditions(webhook: &str, names: &ResourceNames, dialects: &[Dialec
         "mutate.divvy.dev" => for_pods(names, dialects),
         "hide.divvy.dev" => for_others(names, dialects),
         "validate.divvy.dev" => for_changes(names, dialects),
+        "jobs.divvy.dev" => for_jobs(names, dialects),
         "templates.divvy.dev" => for_templates(names, dialects),
         _ => return None,
     })
@@ -54,6 +55,12 @@ fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchConditio
     for_pods(names, dialects).into_iter().chain([changed]).collect()
 }
 
+/// Conditions for Jobs: those whose template is such a pod, whoever made them.
+fn for_jobs(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
+    let expression = requests_gpus("object.spec.template", names, dialects);
+    vec![MatchCondition { name: "requests-gpus", expression }, spec_changed()]
+}
+
 /// Conditions for workloads: those whose template is such a pod.
 fn for_templates(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     // A CronJob's template stands in its job's spec.
@@ -61,13 +68,16 @@ fn for_templates(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondit
     // What a controller is told nobody reads, and the author of its owner has been told: ReplicaSets of a Deployment,
     // Jobs of a CronJob.
     let by_people = "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))";
-    // Controllers also write annotations of the workload itself.
-    let changed = "oldObject == null || object.spec != oldObject.spec";
     vec![
         MatchCondition { name: "requests-gpus", expression: requests_gpus(template, names, dialects) },
         MatchCondition { name: "written-by-people", expression: by_people.to_owned() },
-        MatchCondition { name: "spec-changed", expression: changed.to_owned() },
+        spec_changed(),
     ]
+}
+
+/// Leaves out the changes of controllers that write annotations of the workload itself, or its status.
+fn spec_changed() -> MatchCondition {
+    MatchCondition { name: "spec-changed", expression: "oldObject == null || object.spec != oldObject.spec".to_owned() }
 }
 
 /// Whether the pod, or the template of one, that `pod` denotes concerns us. A list of one with `exists` gives it a name.
@@ -139,6 +149,18 @@ mod tests {
         [[object, oldObject], [oldObject, object]].exists(pair,
           pair[0].metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/') &&
             pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))
+        ");
+        insta::assert_snapshot!(text(for_jobs(&ResourceNames::default(), &[])), @"
+        # requests-gpus
+        [object.spec.template].exists(pod,
+          pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
+          (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
+            + pod.?spec.?ephemeralContainers.orValue([])).exists(container,
+            [container.?resources.?limits.orValue({}), container.?resources.?requests.orValue({})].exists(amounts,
+              amounts.exists(name, name.startsWith('nvidia.com/mig-') ||
+                name in ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']))))
+        # spec-changed
+        oldObject == null || object.spec != oldObject.spec
         ");
         insta::assert_snapshot!(text(for_templates(&ResourceNames::default(), &[])), @r#"
         # requests-gpus

@@ -24,9 +24,11 @@ pub(crate) fn assert_conditions(webhooks: &[Value], names: &ResourceNames, diale
 fn pods_without_gpus_are_not_sent_to_the_webhook() {
     let webhooks = webhooks(&objects::all("deploy/manifests"));
     let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["mutate.divvy.dev", "hide.divvy.dev", "validate.divvy.dev", "templates.divvy.dev"]);
-    // Pods without a request are, where their namespace asks for it.
+    let known = ["mutate.divvy.dev", "hide.divvy.dev", "jobs.divvy.dev", "validate.divvy.dev", "templates.divvy.dev"];
+    assert_eq!(names, known);
+    // Pods without a request are, where their namespace asks for it; and there alone Jobs are changed.
     assert_eq!(webhooks[1]["namespaceSelector"]["matchLabels"], json!({ "divvy.dev/hide-gpus": "true" }));
+    assert_eq!(webhooks[2]["namespaceSelector"]["matchLabels"], json!({ "divvy.dev/complete-jobs": "true" }));
     assert_conditions(&webhooks, &ResourceNames::default(), &[]);
 }
 
@@ -44,7 +46,10 @@ fn pages_have_the_conditions_that_annotations_need() {
 
 #[test]
 fn every_review_of_pods_covers_their_ephemeral_containers() {
-    for webhook in &webhooks(&objects::all("deploy/manifests"))[..3] {
+    let webhooks = webhooks(&objects::all("deploy/manifests"));
+    let of_pods = webhooks.iter().filter(|webhook| webhook["rules"][0]["resources"] == json!(["pods"]));
+    assert_eq!(of_pods.clone().count(), 3);
+    for webhook in of_pods {
         let ephemeral = |rule: &Value| {
             rule["resources"] == json!(["pods/ephemeralcontainers"]) && rule["operations"] == json!(["UPDATE"])
         };

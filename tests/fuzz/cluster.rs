@@ -51,7 +51,7 @@ pub fn reviews(bytes: &[u8]) {
         Some(Feasibility { now: Some(true), ever: true, best: vec!["n1".into()], ..Feasibility::default() })
     };
     let ask = |body: &[u8], endpoint| json(&review(body, endpoint, &Settings::default(), &fits).body);
-    for endpoint in [Endpoint::Mutate, Endpoint::Hide, Endpoint::Validate, Endpoint::Templates] {
+    for endpoint in [Endpoint::Mutate, Endpoint::Hide, Endpoint::Validate, Endpoint::Jobs, Endpoint::Templates] {
         let answer = ask(bytes, endpoint);
         let response = &answer["response"];
         assert!(answer["kind"] == "AdmissionReview" && response["allowed"].is_boolean());

@@ -31,6 +31,16 @@ impl Patch {
         self.0.is_empty()
     }
 
+    /// Makes the changes of another patch after these.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The same changes of an object that lies at `path` in another one.
+    pub(super) fn within(self, path: &str) -> Self {
+        Self(self.0.into_iter().map(|operation| operation.within(path)).collect())
+    }
+
     /// Where the first change is.
     pub(super) fn first(&self) -> Option<&str> {
         self.0.first().map(|operation| match operation {
@@ -70,6 +80,17 @@ impl Patch {
     /// Sets the value at `path`; what holds it must be there.
     pub(super) fn add(&mut self, path: &str, value: Value) {
         self.0.push(Operation::Add { path: path.to_owned(), value });
+    }
+}
+
+// === impl Operation ===
+
+impl Operation {
+    fn within(self, outer: &str) -> Self {
+        match self {
+            Self::Add { path, value } => Self::Add { path: format!("{outer}{path}"), value },
+            Self::Remove { path } => Self::Remove { path: format!("{outer}{path}") },
+        }
     }
 }
 

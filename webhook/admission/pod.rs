@@ -129,6 +129,11 @@ impl Pod {
         all.map(move |(index, container)| Place { container, kind: kind(container), list, index })
     }
 
+    /// A template may have none.
+    pub(super) fn has_metadata(&self) -> bool {
+        self.metadata.is_some()
+    }
+
     pub(super) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         self.metadata.as_ref()?.annotations.as_ref()
     }

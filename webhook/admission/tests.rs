@@ -2,6 +2,7 @@
 
 mod dialects;
 mod hints;
+mod jobs;
 mod mutating;
 mod pages;
 mod properties;

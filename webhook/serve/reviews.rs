@@ -48,6 +48,7 @@ impl Reviews {
             .route("/mutate", route(Endpoint::Mutate))
             .route("/hide", route(Endpoint::Hide))
             .route("/validate", route(Endpoint::Validate))
+            .route("/jobs", route(Endpoint::Jobs))
             .route("/templates", route(Endpoint::Templates));
         bodies::limit(router.with_state(Arc::new(self)), BODIES)
     }

@@ -113,7 +113,11 @@ fn sound() -> Facts {
                 ]),
             ),
             extender: service(EXTENDER, &json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }])),
-            mutating: Ok(Some(configuration(&[("mutate.divvy.dev", "Fail"), ("hide.divvy.dev", "Fail")]))),
+            mutating: Ok(Some(configuration(&[
+                ("mutate.divvy.dev", "Fail"),
+                ("hide.divvy.dev", "Fail"),
+                ("jobs.divvy.dev", "Fail"),
+            ]))),
             validating: Ok(Some(configuration(&[("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")]))),
             config: Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": "version: v1\n" } })))),
             secret: Ok(Some(read(json!({ "data": { "ca.crt": ByteString(CA.as_bytes().to_vec()) } })))),
@@ -340,7 +344,11 @@ fn every_webhook_check_can_fail() {
         wrong(|facts| of(facts).mutating = Ok(None)),
         wrong(|facts| of(facts).validating = Ok(Some(configuration(&[("validate.divvy.dev", "Fail")])))),
         wrong(|facts| {
-            of(facts).mutating = Ok(Some(configuration(&[("mutate.divvy.dev", "Ignore"), ("hide.divvy.dev", "Fail")])));
+            of(facts).mutating = Ok(Some(configuration(&[
+                ("mutate.divvy.dev", "Ignore"),
+                ("hide.divvy.dev", "Fail"),
+                ("jobs.divvy.dev", "Fail"),
+            ])));
         }),
         with(""),
         with("rubbish"),

@@ -14,7 +14,7 @@ use super::{leftovers, pods};
 use crate::text::listed;
 
 /// Webhooks of each configuration with their failure policies, as shipped.
-const MUTATING: [(&str, &str); 2] = [("mutate.divvy.dev", "Fail"), (HIDE, "Fail")];
+const MUTATING: [(&str, &str); 3] = [("mutate.divvy.dev", "Fail"), (HIDE, "Fail"), ("jobs.divvy.dev", "Fail")];
 const VALIDATING: [(&str, &str); 2] = [("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")];
 /// Webhook for the pods of namespaces with the label [`HIDES_GPUS`].
 const HIDE: &str = "hide.divvy.dev";

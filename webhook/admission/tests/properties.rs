@@ -174,7 +174,7 @@ proptest! {
 
     #[test]
     fn review_of_any_bytes_does_not_panic(body in prop::collection::vec(any::<u8>(), 0..200)) {
-        for endpoint in [Endpoint::Mutate, Endpoint::Hide, Endpoint::Validate, Endpoint::Templates] {
+        for endpoint in [Endpoint::Mutate, Endpoint::Hide, Endpoint::Validate, Endpoint::Jobs, Endpoint::Templates] {
             reply(&review(&body, endpoint, &Settings::default(), &nothing_known).body);
         }
     }
@@ -183,7 +183,7 @@ proptest! {
     fn review_of_any_object_does_not_panic(object in values(), old in values(), asked in 0..3_usize) {
         let (operation, sub_resource) = [("CREATE", ""), ("UPDATE", ""), ("UPDATE", "ephemeralcontainers")][asked];
         for (endpoint, kind) in
-            [(Endpoint::Mutate, "Pod"), (Endpoint::Hide, "Pod"), (Endpoint::Validate, "Pod"), (Endpoint::Templates, "Job")]
+            [(Endpoint::Mutate, "Pod"), (Endpoint::Hide, "Pod"), (Endpoint::Validate, "Pod"), (Endpoint::Jobs, "Job"), (Endpoint::Templates, "Job")]
         {
             let mut question = question(operation, kind, object.clone(), old.clone());
             question["request"]["subResource"] = sub_resource.into();

@@ -48,7 +48,7 @@ async fn malformed_review_is_answered_with_a_review() {
         (with(&|review| review["request"]["object"]["metadata"]["annotations"] = json!([1])), "u"),
     ];
     for (body, uid) in &cases {
-        for path in ["/mutate", "/validate", "/templates"] {
+        for path in ["/mutate", "/validate", "/jobs", "/templates"] {
             let answer = https.post(replica.address, path, body.clone()).await.json();
             let response = &answer["response"];
             assert_eq!(
@@ -61,7 +61,7 @@ async fn malformed_review_is_answered_with_a_review() {
         }
     }
     let whole = " ".repeat((8 << 20) + 1);
-    for path in ["/mutate", "/validate", "/templates"] {
+    for path in ["/mutate", "/validate", "/jobs", "/templates"] {
         assert_eq!(https.post(replica.address, path, whole.clone()).await.code.as_u16(), 413, "{path}");
     }
     let malformed = replica.metric("divvy_admission_reviews_total", &["malformed"]).await;

@@ -79,7 +79,7 @@ async fn incomplete_webhook_fails_check_by_check() {
     let lease = json!({ "spec": { "holderIdentity": "divvy-webhook-a", "renewTime": "2020-01-01T00:00:00.000000Z" } });
     of_webhook("coordination.k8s.io/v1", "Lease", home(), lease);
     let service = json!({ "service": { "namespace": home(), "name": "divvy-webhook" } });
-    let webhooks = ["mutate.divvy.dev", "hide.divvy.dev"].map(|name| {
+    let webhooks = ["mutate.divvy.dev", "hide.divvy.dev", "jobs.divvy.dev"].map(|name| {
         json!({ "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": service })
     });
     let webhooks = json!({ "webhooks": webhooks });
