@@ -38,7 +38,7 @@ fn with_requests(mut pod: Value) -> Value {
     pod
 }
 
-fn ask(endpoint: Endpoint, kind: &str, object: &Value) -> Value {
+pub(crate) fn ask(endpoint: Endpoint, kind: &str, object: &Value) -> Value {
     let question = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -58,7 +58,7 @@ fn ask(endpoint: Endpoint, kind: &str, object: &Value) -> Value {
 }
 
 /// The pod as it is stored.
-fn admitted(pod: Value) -> Value {
+pub(crate) fn admitted(pod: Value) -> Value {
     let mut pod = with_requests(pod);
     let answer = ask(Endpoint::Mutate, "Pod", &pod);
     if let Some(patch) = answer["patch"].as_str() {

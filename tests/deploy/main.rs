@@ -11,6 +11,7 @@ mod images;
 mod memory;
 mod monitoring;
 mod objects;
+mod recipes;
 mod rights;
 mod scheduler;
 mod schema;
