@@ -55,7 +55,7 @@ fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchConditio
     for_pods(names, dialects).into_iter().chain([changed]).collect()
 }
 
-/// Conditions for Jobs: those whose template is such a pod, whoever made them.
+/// Conditions for Jobs: those whose template is such a pod. Controllers make them too.
 fn for_jobs(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     let expression = requests_gpus("object.spec.template", names, dialects);
     vec![MatchCondition { name: "requests-gpus", expression }, spec_changed()]

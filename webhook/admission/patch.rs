@@ -36,7 +36,7 @@ impl Patch {
         self.0.extend(other.0);
     }
 
-    /// The same changes of an object that lies at `path` in another one.
+    /// Moves the changes to an object that lies at `path` in another one.
     pub(super) fn within(self, path: &str) -> Self {
         Self(self.0.into_iter().map(|operation| operation.within(path)).collect())
     }
