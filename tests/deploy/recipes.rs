@@ -31,7 +31,9 @@ fn visit(value: &Value, see: &mut impl FnMut(&Value)) {
         Value::Object(members) => members.values().for_each(|member| visit(member, see)),
         Value::Array(items) => items.iter().for_each(|item| visit(item, see)),
         Value::String(text) if text.contains('\n') => {
-            objects::parse(text).iter().for_each(|document| visit(document, see));
+            for document in &objects::parse(text) {
+                visit(document, see);
+            }
         }
         _ => {}
     }
