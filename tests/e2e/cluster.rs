@@ -174,6 +174,11 @@ impl Cluster {
         self.amounts_ready().await
     }
 
+    /// A file of `KUBE_BIN_DIR` that only some scenarios use, if it is there.
+    pub fn given(&self, name: &str) -> Option<PathBuf> {
+        self.programs.find_given(name)
+    }
+
     /// Waits until `look` finds something, and looks again when it fails; each program that ends by itself is an error.
     pub async fn until<T>(
         &mut self,

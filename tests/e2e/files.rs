@@ -82,6 +82,11 @@ impl Programs {
         self.directory.join(name)
     }
 
+    /// One that may lie there too.
+    pub fn find_given(&self, name: &str) -> Option<PathBuf> {
+        Some(self.get(name)).filter(|path| path.is_file())
+    }
+
     /// `PATH` for programs that start others of them.
     pub fn path(&self) -> String {
         let inherited = std::env::var("PATH").unwrap_or_default();

@@ -1,6 +1,6 @@
 //! divvy-webhook in the cluster: started, asked by the API server and the scheduler, and ended.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -48,6 +48,13 @@ impl Cluster {
         self.webhook_ready().await?;
         self.apply(&["webhook-configurations"]).await?;
         self.webhook_called().await
+    }
+
+    /// Serves a program's webhooks at the ClusterIP of its Service, until [`Self::stop_webhook`].
+    pub async fn serve_at(&mut self, service: &str, address: SocketAddr) -> anyhow::Result<()> {
+        let serving = serve(listen(self, service).await?, Arc::default(), move || std::future::ready(vec![address]));
+        self.webhook.services.push(tokio::spawn(serving).abort_handle());
+        Ok(())
     }
 
     /// Changes keys of both replicas' configuration.

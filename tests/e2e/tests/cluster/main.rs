@@ -20,6 +20,7 @@ mod hidden;
 mod hostile;
 mod installed;
 mod instances;
+mod kueue;
 mod losses;
 mod mps;
 mod namesakes;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         anyhow("pods of other systems run as they are", |c| Box::pin(dialects::run_as_they_are(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         anyhow("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
+        scenario("Kueue counts a Job as it counts a pod", |c| Box::pin(kueue::counts_jobs_and_pods_alike(c))),
         scenario("a quota by model is kept to by every leader", |c| Box::pin(quotas::kept_to_by_every_leader(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
         scenario("groups of pods start together or wait", |c| Box::pin(gangs::of_kube_scheduler(c))),
