@@ -2,11 +2,13 @@
 
 use anyhow::ensure;
 use divvy_api::ContainerKind::App;
-use divvy_e2e::audit;
+use divvy_e2e::api::Api;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::NODE;
+use divvy_e2e::pods::{self, PODS};
+use divvy_e2e::{audit, view};
 use divvy_testkit::pods::PodShape;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// RBAC and policies refuse what isn't the daemon's to write, and nothing that it wrote until now.
 pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
@@ -38,5 +40,27 @@ pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
         let said = kubectl.run(args).await.err().map(|error| error.to_string()).unwrap_or_default();
         ensure!(said.contains(words), "kubectl {}: \"{said}\" doesn't say \"{words}\"", args.join(" "));
     }
+    bindings_repeat_annotations(cluster).await?;
     cluster.clear().await
+}
+
+/// Another scheduler may bind a pod whose annotations it repeats, as Volcano's does. What only Divvy knows it can't add.
+async fn bindings_repeat_annotations(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let shape = PodShape::new("bound").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")]);
+    let mut pod = pods::object(shape)?;
+    pod["spec"]["schedulerName"] = json!("another-scheduler");
+    cluster.create_objects(vec![pod.clone()]).await?;
+    let bind = async |api: &Api, annotations: Value| {
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound", "annotations": annotations},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+        });
+        api.create(&format!("{PODS}/bound/binding"), &binding).await
+    };
+    let refused = bind(&cluster.api, json!({"divvy.dev/cards": "{}"})).await.err().map(|error| format!("{error:#}"));
+    ensure!(refused.as_ref().is_some_and(|why| why.contains("only Divvy writes divvy.dev/cards")), "{refused:?}");
+    let own = pod["metadata"]["annotations"].clone();
+    ensure!(own["divvy.dev/request"].is_string(), "{own}");
+    bind(&cluster.api, own).await?;
+    cluster.until_pod("bound", |pod| view::is_ready(pod).then_some(())).await.map(drop)
 }
