@@ -47,7 +47,9 @@ async fn malformed_review_is_answered_with_a_review() {
         (with(&|review| review["request"]["object"]["spec"]["containers"] = json!({ "a": 1 })), "u"),
         (with(&|review| review["request"]["object"]["metadata"]["annotations"] = json!([1])), "u"),
     ];
-    for (body, uid) in &cases {
+    // Fields that a Job has in its template.
+    let of_pods = &cases[cases.len() - 2..];
+    for case @ (body, uid) in &cases {
         for path in ["/mutate", "/validate", "/jobs", "/templates"] {
             let answer = https.post(replica.address, path, body.clone()).await.json();
             let response = &answer["response"];
@@ -56,9 +58,17 @@ async fn malformed_review_is_answered_with_a_review() {
                 (&json!("AdmissionReview"), &json!(uid)),
                 "{path} {body:.300}"
             );
-            let ignored = path == "/templates";
+            let ignored = path == "/templates" || (path == "/jobs" && of_pods.contains(case));
             assert_eq!(response["allowed"], ignored, "{path} {body:.300}: {answer}");
         }
+    }
+    let templates =
+        [json!("text"), json!({ "spec": { "containers": { "a": 1 } } }), json!({ "metadata": { "annotations": [1] } })];
+    for template in templates {
+        let body = with(&|review| review["request"]["object"]["spec"]["template"] = template.clone());
+        let answer = https.post(replica.address, "/jobs", body).await.json();
+        let response = &answer["response"];
+        assert_eq!((&response["uid"], &response["allowed"]), (&json!("u"), &json!(false)), "{template}: {answer}");
     }
     let whole = " ".repeat((8 << 20) + 1);
     for path in ["/mutate", "/validate", "/jobs", "/templates"] {
