@@ -20,6 +20,7 @@ mod hidden;
 mod hostile;
 mod installed;
 mod instances;
+mod jobs;
 mod kueue;
 mod losses;
 mod mps;
@@ -91,6 +92,7 @@ fn main() -> ExitCode {
         anyhow("pods of other systems run as they are", |c| Box::pin(dialects::run_as_they_are(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),
         anyhow("released cards wake a waiting pod", |c| Box::pin(webhook::woken(c))),
+        scenario("templates of Jobs are completed as their pods are", |c| Box::pin(jobs::as_their_pods_are(c))),
         scenario("Kueue counts a Job as it counts a pod", |c| Box::pin(kueue::counts_jobs_and_pods_alike(c))),
         scenario("a quota by model is kept to by every leader", |c| Box::pin(quotas::kept_to_by_every_leader(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
