@@ -7,6 +7,7 @@
 //! one wins, and each of them wins over the rest of the file.
 
 mod kubelet_url;
+mod memory_override;
 mod overrides;
 mod oversubscription;
 mod strategy;
@@ -29,6 +30,7 @@ pub use divvy_runtime::settings::{
 };
 
 pub use kubelet_url::KubeletUrl;
+pub use memory_override::{MemoryOverride, memory_of};
 use overrides::Selector;
 pub use strategy::{DeviceListStrategy, Strategy};
 pub use values::{HostMemory, MigStrategy, Scale, Served};
@@ -67,6 +69,8 @@ divvy_runtime::keys! {
     memory_scale: Scale = Scale::ONE,
     /// Host memory that is allocated to pods in place of the GPUs' where memory-scale is above 1, such as 64Gi; 0: none
     oversubscribe_host_memory: HostMemory = HostMemory::NONE,
+    /// Memory of GPUs of which NVML reports none, by model as in divvy.dev/card-model, such as NVIDIA GB10=110Gi
+    memory_override: List<MemoryOverride> = List(Vec::new()),
     /// Allocatable compute as a multiple of a GPU's: 0.1 to 10
     cores_scale: Scale = Scale::ONE,
     /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi

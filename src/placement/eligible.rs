@@ -24,13 +24,13 @@ pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
 
 /// Whether cards of this model will do; none named: all will.
 pub fn is_allowed(model: &str, models: &[String], avoid_models: &[String]) -> bool {
-    let named = |models: &[String]| models.iter().any(|pattern| names(pattern, model));
+    let named = |models: &[String]| models.iter().any(|pattern| matches_model(pattern, model));
     (models.is_empty() || named(models)) && !named(avoid_models)
 }
 
 /// Whether a pattern's words stand side by side in a model's name: "A100" in "NVIDIA A100-SXM4-80GB", but not "T4" in
 /// "NVIDIA T400 4GB". With `=` in front it is the whole name; with `*`, which stands for any text, a whole name too.
-fn names(pattern: &str, model: &str) -> bool {
+pub fn matches_model(pattern: &str, model: &str) -> bool {
     if let Some(name) = pattern.strip_prefix('=') {
         return name.trim().eq_ignore_ascii_case(model.trim());
     }
@@ -40,6 +40,11 @@ fn names(pattern: &str, model: &str) -> bool {
     let (pattern, model) = (words(pattern), words(model));
     !pattern.is_empty()
         && model.windows(pattern.len()).any(|run| run.iter().zip(&pattern).all(|(a, b)| a.eq_ignore_ascii_case(b)))
+}
+
+/// Whether there can be a model that the pattern matches.
+pub fn is_model_pattern(pattern: &str) -> bool {
+    !words(pattern.strip_prefix('=').unwrap_or(pattern)).is_empty()
 }
 
 /// Whether the texts between the pattern's `*` follow one another in the name, the first at its start and the last at its end.
@@ -66,12 +71,12 @@ mod tests {
     fn model_pattern_matches_whole_words() {
         let a100 = "NVIDIA A100-SXM4-80GB";
         for pattern in ["A100", "a100", "nvidia a100", "A100-SXM4", "A100_SXM4 80gb", a100] {
-            assert!(names(pattern, a100), "{pattern}");
+            assert!(matches_model(pattern, a100), "{pattern}");
         }
         for pattern in ["", " ", "A10", "A100 80GB", "A100X", "A100-SXM4-80GB-X"] {
-            assert!(!names(pattern, a100), "{pattern}");
+            assert!(!matches_model(pattern, a100), "{pattern}");
         }
-        assert!(!names("T4", "NVIDIA T400 4GB"));
+        assert!(!matches_model("T4", "NVIDIA T400 4GB"));
         for pattern in [
             "=nvidia a100-sxm4-80gb",
             "= NVIDIA A100-SXM4-80GB ",
@@ -82,12 +87,12 @@ mod tests {
             "*a100**80gb",
             "n*a*-*b",
         ] {
-            assert!(names(pattern, a100), "{pattern}");
+            assert!(matches_model(pattern, a100), "{pattern}");
         }
         for pattern in ["=A100", "=", "A10*", "*A100", "*A100*SXM5*", "nvidia a100*nvidia a100-sxm4-80gb", "*80gb*80gb"]
         {
-            assert!(!names(pattern, a100), "{pattern}");
+            assert!(!matches_model(pattern, a100), "{pattern}");
         }
-        assert!(names("T4", "Tesla T4"));
+        assert!(matches_model("T4", "Tesla T4"));
     }
 }

@@ -27,7 +27,7 @@ pub mod taken;
 pub mod verify;
 
 pub use card::{Card, Held, Lacking, Reason, summary};
-pub use eligible::is_allowed;
+pub use eligible::{is_allowed, is_model_pattern, matches_model};
 pub use links::{Link, Links};
 pub use nodes::card_table::{AnyPod, CardShares, CardTable, NodeCards, OneCard, OneRequest};
 pub use nodes::expected::{Expected, ExpectedRequests, Kind};

@@ -18,6 +18,7 @@ use crate::process::Process;
 
 pub(crate) const NVML_SUCCESS: nvmlReturn_t = 0;
 const NVML_ERROR_INVALID_ARGUMENT: nvmlReturn_t = 2;
+const NVML_ERROR_NOT_SUPPORTED: nvmlReturn_t = 3;
 const NVML_ERROR_NO_PERMISSION: nvmlReturn_t = 4;
 const NVML_ERROR_NOT_FOUND: nvmlReturn_t = 6;
 const NVML_ERROR_INSUFFICIENT_SIZE: nvmlReturn_t = 7;

@@ -67,8 +67,8 @@ pub(super) enum FindError {
 /// Result of a probe; `None`: not reported by NVML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    pub(super) memory: Memory,
-    pub(super) memory_used: Memory,
+    pub(super) memory: Option<Memory>,
+    pub(super) memory_used: Option<Memory>,
     pub(super) model: Option<String>,
     pub(super) pci_bus_id: Option<String>,
     pub(super) minor: Option<u32>,
@@ -114,17 +114,21 @@ pub(super) fn find(nvml: &Nvml, index: u32) -> Result<CardId, FindError> {
 }
 
 /// Probes a card. Only its handle, its memory and its MIG mode must be answered; another call counts as failed
-/// if it says that the card is lost.
+/// if it says that the card is lost. That NVML has no figure of its memory is an answer too: it's that of a GB10.
 pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) -> Result<Sample, ProbeError> {
     let device = nvml.device_by_uuid(card.as_str()).map_err(|error| match error {
         NvmlError::NotFound => ProbeError::Gone,
         error => in_call("nvmlDeviceGetHandleByUUID")(error).into(),
     })?;
-    let memory = device.memory_info().map_err(in_call("nvmlDeviceGetMemoryInfo"))?;
+    let info = match device.memory_info() {
+        Ok(info) => Some(info),
+        Err(NvmlError::NotSupported) => None,
+        Err(error) => return Err(in_call("nvmlDeviceGetMemoryInfo")(error).into()),
+    };
     let pci_bus_id = unless_lost("nvmlDeviceGetPciInfo", device.pci_info())?.map(|pci| pci.bus_id);
     Ok(Sample {
-        memory: allocatable(&memory),
-        memory_used: Memory::from_bytes_floor(memory.used),
+        memory: info.as_ref().map(allocatable),
+        memory_used: info.map(|info| Memory::from_bytes_floor(info.used)),
         model: unless_lost("nvmlDeviceGetName", device.name())?,
         minor: unless_lost("nvmlDeviceGetMinorNumber", device.minor_number())?,
         numa: pci_bus_id.as_deref().and_then(|bus_id| numa_node(sysfs, bus_id)),

@@ -73,6 +73,10 @@ fn tenant() {
             }
             say(nvml.device_by_uuid(Machine::uuid(1)).is_err());
         }
+        "unknown" => {
+            let card = nvml.device_by_index(0).expect("a card");
+            say(format_args!("{:?}", card.memory_info().expect_err("no figure")));
+        }
         "changes" => {
             let mut card = nvml.device_by_index(0).expect("a card");
             say(card.set_compute_mode(ComputeMode::Prohibited).is_err());
@@ -125,6 +129,26 @@ fn nvml_shows_oversubscribed_share_larger_than_the_card() {
     let told = told("cards", &container);
     assert_eq!(told[0], format!("{}: 0 of 32768 MiB, 32768 free", Machine::uuid(0)));
     assert_eq!(told[1], format!("{}: 0 of 512 MiB, 512 free", Machine::uuid(1)), "the others are as before");
+}
+
+#[test]
+fn nvml_shows_share_of_memory_of_which_it_knows_nothing() {
+    let container = container();
+    let path = container.path("lib/scenario.json");
+    let mut scenario = Scenario::read(&path).expect("a scenario");
+    scenario.cards.iter_mut().for_each(|card| card.unified_memory = true);
+    scenario.write(&path).expect("room");
+    holds(&container, 2, 0, 77);
+    let expected = [
+        format!("{}: 128 of 8192 MiB, 8064 free", Machine::uuid(0)),
+        format!("{}: 0 of 512 MiB, 512 free", Machine::uuid(1)),
+        "true".to_owned(),
+        "true".to_owned(),
+    ];
+    assert_eq!(told("cards", &container), expected);
+    let limits = std::fs::read_to_string(container.path("limits/limits")).expect("limits");
+    std::fs::write(container.path("limits/limits"), limits.replace("tier shim", "tier accounting")).expect("room");
+    assert_eq!(told("unknown", &container), ["NotSupported"], "without a limit what the driver says");
 }
 
 #[test]

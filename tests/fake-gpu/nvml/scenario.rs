@@ -60,6 +60,9 @@ pub struct CardScenario {
     /// Bytes.
     #[serde(default)]
     pub memory_used: u64,
+    /// Whether it has no memory but the machine's, of which NVML tells nothing: as on GB10.
+    #[serde(default)]
+    pub unified_memory: bool,
     /// `domain:bus:device.function` in NVML's form: `00000000:17:00.0`.
     pub pci_bus_id: String,
     /// The number in `/dev/nvidia<minor>`.

@@ -109,8 +109,8 @@ impl Instance {
     pub(in crate::nvml) fn sample(&self, gpu: &Sample) -> Result<Sample, ProbeError> {
         let (memory, memory_used) = self.memory.clone().map_err(ProbeError::Instance)?;
         Ok(Sample {
-            memory,
-            memory_used,
+            memory: Some(memory),
+            memory_used: Some(memory_used),
             model: Some(self.model.clone()),
             sensors: Sensors { ecc_uncorrected: gpu.sensors.ecc_uncorrected, ..Sensors::default() },
             processes: self.processes.clone(),

@@ -31,6 +31,8 @@ pub(super) struct Card {
     pub(super) gone: bool,
     /// A GPU in MIG mode.
     in_mig: bool,
+    /// Neither NVML nor the configuration has a figure of its memory.
+    lacks_memory: bool,
 }
 
 /// Whether it is shown as a card.
@@ -60,6 +62,7 @@ impl Card {
             listing: Listing::Unknown,
             gone: false,
             in_mig: false,
+            lacks_memory: false,
         }
     }
 
@@ -135,7 +138,16 @@ impl Card {
         if self.in_mig {
             return CardHealth::Unhealthy { reason: strategy.objection().to_owned() };
         }
-        self.health.verdict()
+        match self.health.verdict() {
+            CardHealth::Healthy if self.lacks_memory => {
+                let model = &self.info.model;
+                let reason = format!(
+                    "NVML reports no memory for this GPU: set memoryOverride for model \"{model}\" in the daemon's configuration"
+                );
+                CardHealth::Unhealthy { reason }
+            }
+            verdict => verdict,
+        }
     }
 
     pub(super) fn info(&self, strategy: MigStrategy) -> CardInfo {
@@ -147,8 +159,9 @@ impl Card {
         self.load = sample.sensors.utilization.map(|percent| Load::with(self.load, percent, at));
         self.sensors = sample.sensors;
         let info = &mut self.info;
-        info.memory = sample.memory;
-        info.memory_used = Some(sample.memory_used);
+        self.lacks_memory = sample.memory.is_none();
+        info.memory = sample.memory.unwrap_or(info.memory);
+        info.memory_used = sample.memory_used;
         info.utilization = self.load.map(Load::percent);
         info.processes = sample.processes;
         info.model = sample.model.unwrap_or_else(|| std::mem::take(&mut info.model));

@@ -22,8 +22,8 @@ fn card(name: &str) -> CardId {
 
 fn sample() -> Sample {
     Sample {
-        memory: Memory::mib(1024),
-        memory_used: Memory::ZERO,
+        memory: Some(Memory::mib(1024)),
+        memory_used: Some(Memory::ZERO),
         model: None,
         pci_bus_id: None,
         minor: None,
@@ -39,6 +39,7 @@ fn options() -> InventoryOptions {
         nvml_library: None,
         sysfs_root: "/sys".into(),
         mig_strategy: MigStrategy::None,
+        memory_override: Vec::new(),
         probe_interval: Duration::from_secs(5),
         probe_timeout: Duration::from_secs(10),
         health: HealthOptions { ignored_xids: BTreeSet::new(), recover_after: Duration::from_secs(60) },

@@ -23,6 +23,7 @@ mod rejections;
 mod resources;
 mod shim;
 mod trust;
+mod unified_memory;
 mod uninstall;
 mod unlisted;
 mod usage;

@@ -34,13 +34,13 @@ functions! {
     nvmlDeviceGetUUID(uuid: *mut c_char, length: c_uint) = |target| write::text(uuid, length, &target.uuid());
     nvmlDeviceGetName(name: *mut c_char, length: c_uint) = |target| write::text(name, length, &target.name());
     nvmlDeviceGetMemoryInfo(memory: *mut nvmlMemory_t) = |target| {
-        let (total, used) = target.memory();
+        let (total, used) = target.memory()?;
         // The first form knows nothing of what the driver keeps: it is in use.
         let used = used.saturating_add(target.reserved());
         write::value(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
     };
     nvmlDeviceGetMemoryInfo_v2(memory: *mut nvmlMemory_v2_t) = |target| {
-        let (total, used) = target.memory();
+        let (total, used) = target.memory()?;
         let version = memory.as_ref().ok_or(NvmlReturn::InvalidArgument)?.version;
         let reserved = target.reserved();
         let free = total.saturating_sub(used).saturating_sub(reserved);
@@ -121,9 +121,12 @@ impl Target<'_> {
     }
 
     /// Total and in use.
-    fn memory(&self) -> (u64, u64) {
+    fn memory(&self) -> Result<(u64, u64), NvmlReturn> {
+        if self.card.unified_memory {
+            return Err(NvmlReturn::NotSupported);
+        }
         let whole = || (self.card.memory_total, shared::look(self.card).memory_used);
-        self.instance.map_or_else(whole, |instance| (instance.memory_total, instance.memory_used))
+        Ok(self.instance.map_or_else(whole, |instance| (instance.memory_total, instance.memory_used)))
     }
 
     /// What the driver keeps of a whole card.

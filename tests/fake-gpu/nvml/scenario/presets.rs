@@ -40,6 +40,15 @@ impl Scenario {
         scenario
     }
 
+    /// A DGX Spark: one GB10, which shares 120 GiB with the processor.
+    pub fn dgx_spark() -> Self {
+        let mut scenario = Self::uniform(1, "NVIDIA GB10", 120 * GIB);
+        let gpu = &mut scenario.cards[0];
+        (gpu.unified_memory, gpu.numa, gpu.ecc_uncorrected) = (true, None, None);
+        "0000000F:01:00.0".clone_into(&mut gpu.pci_bus_id);
+        scenario
+    }
+
     /// The UUID of card `number` in the scenarios of this module.
     pub fn uuid(number: u32) -> String {
         format!("GPU-{number:08x}-fa4e-4a11-8000-{number:012x}")
@@ -76,6 +85,7 @@ fn card(number: u32, count: u32, model: &str, memory_total: u64) -> CardScenario
         memory_total,
         memory_reserved: 0,
         memory_used: 0,
+        unified_memory: false,
         pci_bus_id: format!("00000000:{:02X}:00.0", 0x17 + 8 * number),
         minor: number,
         numa: Some(socket(number, count)),
