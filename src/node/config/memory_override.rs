@@ -7,19 +7,19 @@ use divvy_api::quantity::parse_memory;
 use divvy_placement::{is_model_pattern, matches_model};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Memory of the GPUs of a model: a map in the file, `MODEL=MEMORY` wherever there is only text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "Entry")]
 pub struct MemoryOverride {
     /// Pattern of product names, as in `divvy.dev/card-model`.
     pub model: String,
     /// Memory that can be allocated of each GPU; more than none.
-    #[serde(serialize_with = "as_text")]
     pub memory: Memory,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     model: String,
@@ -33,15 +33,17 @@ pub fn memory_of(overrides: &[MemoryOverride], model: &str) -> Option<Memory> {
     overrides.iter().rfind(|entry| matches_model(&entry.model, model)).map(|entry| entry.memory)
 }
 
-fn as_text<S: Serializer>(memory: &Memory, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(memory)
-}
-
 // === impl MemoryOverride ===
 
 impl<'de> Deserialize<'de> for MemoryOverride {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Either)
+    }
+}
+
+impl From<MemoryOverride> for Entry {
+    fn from(MemoryOverride { model, memory }: MemoryOverride) -> Self {
+        Self { model, memory: memory.to_string() }
     }
 }
 
