@@ -55,9 +55,12 @@ pub struct GpuNodeStatus {
     /// Weakest tier by which shares are enforced on this node.
     #[serde(default)]
     pub tier: Tier,
-    /// Part of each GPU that can be allocated, in percent of what it has.
+    /// Part of each GPU that can be allocated, in percent of what it has, unless the GPU has its own.
     #[serde(default)]
     pub scales: Scales,
+    /// Most containers that can share a GPU, unless the GPU has its own; `None` in reports of older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots_per_card: Option<u32>,
     /// Oversubscription of the GPUs' memory, where the node is configured for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oversubscription: Option<Oversubscription>,
@@ -84,7 +87,7 @@ pub struct Oversubscription {
 }
 
 /// Part of a GPU that can be allocated, in percent of what it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Scales {
     /// Percent of its memory.
     pub memory: u32,
@@ -121,6 +124,15 @@ pub struct CardStatus {
     /// Whether this is a MIG instance that pods request as `nvidia.com/gpu`, not by its profile.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
+    /// Tier by which shares of it are enforced, where that is a stronger one than the node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<Tier>,
+    /// Part of it that can be allocated, where that isn't the node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scales: Option<Scales>,
+    /// Most containers that can share it, where that isn't the node's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
     /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
@@ -207,6 +219,29 @@ impl Scales {
 impl Default for Scales {
     fn default() -> Self {
         Self::WHOLE
+    }
+}
+
+// === impl CardStatus ===
+
+impl CardStatus {
+    /// A healthy GPU of which nothing else is known.
+    pub fn healthy(uuid: CardId, model: impl Into<String>, memory: Memory) -> Self {
+        Self {
+            uuid,
+            model: model.into(),
+            memory,
+            health: Health::Healthy,
+            reason: None,
+            numa: None,
+            topology: String::new(),
+            mig: None,
+            plain: false,
+            tier: None,
+            scales: None,
+            slots: None,
+            utilization: None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, ShareStatus};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, ShareStatus};
 use divvy_api::{ContainerKind, ContainerSpec, Cores, Memory, Share};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -15,16 +15,8 @@ pub fn node(name: &str, cards: usize) -> GpuNode {
     let uuid = |number: usize| format!("GPU-{name}-{number}").parse().expect("a card's name");
     let topology = |at| (0..cards).map(|other| if other == at { "X" } else { "NV18" }).collect::<Vec<_>>().join(" ");
     let card = |number: usize| CardStatus {
-        uuid: uuid(number),
-        model: "NVIDIA A100-SXM4-40GB".into(),
-        memory: Memory::mib(40 << 10),
-        health: Health::Healthy,
-        reason: None,
-        numa: None,
         topology: topology(number),
-        mig: None,
-        plain: false,
-        utilization: None,
+        ..CardStatus::healthy(uuid(number), "NVIDIA A100-SXM4-40GB", Memory::mib(40 << 10))
     };
     let status = GpuNodeStatus {
         cards: (0..cards).map(card).collect(),

@@ -492,7 +492,7 @@ impl ClusterState {
     /// The node to publish; `None` if there is none.
     pub(crate) fn node(&mut self, name: &Arc<str>) -> Option<Node> {
         self.revision += 1;
-        let (revision, slots_per_card) = (self.revision, self.config.slots_per_card);
+        let revision = self.revision;
         let report = match self.reports.get(name)? {
             Ok(report) => report,
             Err(unusable) => {
@@ -520,7 +520,7 @@ impl ClusterState {
             cpu_milli: self.free_cpu(name),
             hardware: Arc::clone(&report.hardware),
             ledger_revision: report.ledger_revision,
-            slots_per_card,
+            slots: Arc::clone(&report.slots),
         })
     }
 
@@ -569,7 +569,7 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
         cpu_milli: None,
         hardware: Arc::default(),
         ledger_revision: 0,
-        slots_per_card: 0,
+        slots: Arc::default(),
     }
 }
 

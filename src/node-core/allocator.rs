@@ -31,7 +31,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use divvy_api::annotation::Preferences;
-use divvy_api::gpunode::Oversubscription;
+use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::request::{Defaults, Sharing};
 use divvy_api::{CardId, ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_placement::{Card, Policy};
@@ -77,14 +77,12 @@ pub struct AllocationSettings {
     pub names: ResourceNames,
     /// Amounts of requests that don't name them.
     pub defaults: Defaults,
-    /// Slots registered for each card.
+    /// Slots registered for each card that has no number of its own.
     pub slots_per_card: u32,
-    /// Allocatable memory, in percent of what a card has: 100 at most.
-    pub memory_scale: u32,
+    /// What can be allocated of each card that has no scales of its own; of memory 100 % at most.
+    pub scales: Scales,
     /// How memory is oversubscribed for pods that ask for it; only on a node of tier `shim`.
     pub oversubscription: Option<Oversubscription>,
-    /// Allocatable compute, in percent of what a card has.
-    pub cores_scale: u32,
     /// Placement policy of pods that name none.
     pub policy: Policy,
     /// Namespaces whose pods may ask for tier `accounting`.
@@ -348,22 +346,25 @@ impl Allocator {
 
     /// The node's cards with what every other pod holds.
     fn cards(&self, uid: &str, free_slots: impl Fn(&CardInfo) -> usize) -> Vec<Card> {
-        let AllocationSettings { memory_scale, cores_scale, .. } = self.settings;
         let oversubscription = self.oversubscription_of_shown();
-        let card = |card: &CardInfo| Card {
-            id: card.id.clone(),
-            model: card.model.as_str().into(),
-            profile: card.asked_by().cloned(),
-            memory: card.memory,
-            memory_capacity: card.memory.percent(memory_scale),
-            cores_capacity: Cores::new(cores_scale),
-            healthy: card.health == CardHealth::Healthy,
-            numa: card.numa,
-            free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
-            held: self.ledger.allocations().held(&card.id, Some(uid)),
-            undivided: self.gives_whole(),
-            oversubscription,
-            busy: 0,
+        let card = |card: &CardInfo| {
+            let scales = card.scales(self.settings.scales);
+            Card {
+                id: card.id.clone(),
+                model: card.model.as_str().into(),
+                profile: card.asked_by().cloned(),
+                memory: card.memory,
+                memory_capacity: card.memory.percent(scales.memory),
+                cores_capacity: Cores::new(scales.cores),
+                healthy: card.health == CardHealth::Healthy,
+                numa: card.numa,
+                free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
+                held: self.ledger.allocations().held(&card.id, Some(uid)),
+                undivided: self.gives_whole(),
+                tier: card.tier(self.tier()),
+                oversubscription,
+                busy: 0,
+            }
         };
         self.inventory.cards.iter().map(card).collect()
     }
@@ -371,7 +372,11 @@ impl Allocator {
     /// How many of a card's slots no pod holds, or this one, as far as the ledger knows.
     fn unheld(&self, card: &CardInfo, uid: &str) -> usize {
         let held = self.ledger.allocations().slots_held(&card.id, Some(uid));
-        (self.settings.slots_per_card as usize).saturating_sub(held.len())
+        self.slots_of(card).saturating_sub(held.len())
+    }
+
+    fn slots_of(&self, card: &CardInfo) -> usize {
+        card.slots(self.settings.slots_per_card) as usize
     }
 
     /// What the first `count` containers hold of cards that the inventory shows.

@@ -41,9 +41,9 @@ pub fn allocatable<'n>(
     ]
 }
 
-/// Amounts still free on a GPU, rounded down in each form.
-pub fn free(allocations: &Allocations, card: &CardInfo, scales: Scales) -> Totals {
-    let held = allocations.held(&card.id, None);
+/// Amounts still free on a GPU of a node with these scales, rounded down in each form.
+pub fn free(allocations: &Allocations, card: &CardInfo, of_node: Scales) -> Totals {
+    let (held, scales) = (allocations.held(&card.id, None), card.scales(of_node));
     if held.exclusive {
         return Totals::default();
     }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_api::{CardId, Memory, MigProfile};
+use divvy_api::gpunode::Scales;
+use divvy_api::{CardId, Memory, MigProfile, Tier};
 use divvy_placement::Links;
 
 /// The cards of this node at one moment.
@@ -41,9 +42,11 @@ pub struct CardInfo {
     pub pci_bus_id: String,
     /// The number in `/dev/nvidia<minor>`.
     pub minor: Option<u32>,
+    /// NVML's index, by which `nvidia-smi` lists it; another one after a reboot, maybe.
+    pub index: Option<u32>,
     /// NUMA node.
     pub numa: Option<u32>,
-    /// Which MIG instance it is; then `minor`, `numa` and `pci_bus_id` are its GPU's. `None`: a whole GPU.
+    /// Which MIG instance it is; then `minor`, `index`, `numa` and `pci_bus_id` are its GPU's. `None`: a whole GPU.
     pub mig: Option<MigInstance>,
     /// Whether it may take new shares.
     pub health: CardHealth,
@@ -53,6 +56,21 @@ pub struct CardInfo {
     pub utilization: Option<u32>,
     /// Compute processes at the last probe; `None`: NVML doesn't report them.
     pub processes: Option<Vec<CardProcess>>,
+    /// Settings of its own.
+    pub settings: CardSettings,
+}
+
+/// How a card is shared, where that isn't how the node's cards are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CardSettings {
+    /// Slots that are registered for it.
+    pub slots: Option<u32>,
+    /// Tier by which its shares are enforced: at most what the node serves.
+    pub tier: Option<Tier>,
+    /// Allocatable memory in percent: 100 at most.
+    pub memory_scale: Option<u32>,
+    /// Allocatable compute in percent.
+    pub cores_scale: Option<u32>,
 }
 
 /// A process that computes on a card.
@@ -120,13 +138,31 @@ impl CardInfo {
             memory,
             pci_bus_id: String::new(),
             minor: None,
+            index: None,
             numa: None,
             mig: None,
             health: CardHealth::Healthy,
             memory_used: None,
             utilization: None,
             processes: None,
+            settings: CardSettings::default(),
         }
+    }
+
+    /// How many slots it has on a node whose cards have `of_node`.
+    pub fn slots(&self, of_node: u32) -> u32 {
+        self.settings.slots.unwrap_or(of_node)
+    }
+
+    /// Tier of its shares on a node that serves `of_node`.
+    pub fn tier(&self, of_node: Tier) -> Tier {
+        self.settings.tier.map_or(of_node, |tier| tier.min(of_node))
+    }
+
+    /// What can be allocated of it on a node with these scales.
+    pub fn scales(&self, of_node: Scales) -> Scales {
+        let CardSettings { memory_scale, cores_scale, .. } = self.settings;
+        Scales { memory: memory_scale.unwrap_or(of_node.memory), cores: cores_scale.unwrap_or(of_node.cores) }
     }
 
     /// MIG profile of the resource by which it is requested; `None`: `nvidia.com/gpu`.

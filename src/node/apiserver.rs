@@ -106,13 +106,13 @@ pub struct PublishSettings {
     pub node_name: String,
     /// Names of the resources.
     pub names: ResourceNames,
-    /// Percentages of the GPUs' memory and compute that may be allocated.
+    /// Percentages of the GPUs' memory and compute that may be allocated, unless a GPU has its own.
     pub scales: Scales,
     /// How the node oversubscribes memory.
     pub oversubscription: Option<Oversubscription>,
-    /// Isolation tier of the node.
+    /// Isolation tier that the node serves.
     pub tier: Tier,
-    /// Slots registered for each card.
+    /// Slots registered for each card that has no number of its own.
     pub slots_per_card: u32,
     /// How memory and compute are advertised; with devices nothing is written to the Node.
     pub advertise: Advertise,
@@ -413,10 +413,9 @@ impl Publisher {
             let made = self.attempts.make("create gpunodes", made).await;
             return (false, made.map_or(Cached::Unknown, |made| Cached::Present(Box::new(made))));
         };
-        let PublishSettings { scales, oversubscription, tier, utilization, .. } = self.settings;
+        let PublishSettings { utilization, .. } = self.settings;
         let shown = there.status.as_ref();
-        let mut status = status::status(view, scales, tier, shown, Timestamp::now());
-        status.oversubscription = oversubscription;
+        let mut status = status::status(view, &self.settings, shown, Timestamp::now());
         if utilization {
             load::show(&mut status, &view.inventory);
         }

@@ -6,6 +6,7 @@
 //! The file may have `overrides`: lists of keys for nodes whose labels a selector matches. Of two that match the later
 //! one wins, and each of them wins over the rest of the file.
 
+mod card_overrides;
 mod kubelet_url;
 mod memory_override;
 mod overrides;
@@ -29,6 +30,7 @@ pub use divvy_runtime::settings::{
     ObjectName, Period, Switch, Within,
 };
 
+pub use card_overrides::CardOverrides;
 pub use kubelet_url::KubeletUrl;
 pub use memory_override::{MemoryOverride, memory_of};
 use overrides::Selector;
@@ -85,6 +87,9 @@ divvy_runtime::keys! {
     accounting_namespaces: List<String> = List(Vec::new()),
     /// Path of libdivvy.so in the daemon's filesystem; it is copied to stateDir and preloaded into containers
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
+
+    /// Keys of some of the node's GPUs, by model, uuid or index: slotsPerCard, tier, memoryScale and coresScale, such as [{index: 0, slotsPerCard: 4}]
+    card_overrides: CardOverrides = CardOverrides::default(),
 
     /// How GPUs are passed to containers: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
     device_list_strategy: DeviceListStrategy = DeviceListStrategy::Auto,

@@ -228,6 +228,7 @@ async fn run(
             inventory.clone(),
             desired.clone(),
             Arc::clone(&containers),
+            config.clone(),
             advertiser.clone(),
             stop.clone(),
         ),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use divvy_api::gpunode::Oversubscription;
-use divvy_api::{CardId, Cores, Memory, MigProfile, Share};
+use divvy_api::{CardId, Cores, Memory, MigProfile, Share, Tier};
 
 /// A card of a node, with what other pods hold of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Card {
     pub held: Held,
     /// Whether it is allocated whole or not at all; then so are all cards of its node.
     pub undivided: bool,
+    /// Tier by which shares of it are enforced, at least.
+    pub tier: Tier,
     /// How its memory is oversubscribed for pods that ask for it; the same for all cards of its node. The host memory is all
     /// of the node's, whatever is held of it.
     pub oversubscription: Option<Oversubscription>,
@@ -69,6 +71,9 @@ pub enum Reason {
     /// `divvy.dev/card-uuid` or `avoid-card-uuid`.
     #[error("UUID not allowed by the pod")]
     Uuid,
+    /// `divvy.dev/tier` is a stronger one.
+    #[error("of tier {0}")]
+    Tier(Tier),
     /// `divvy.dev/tier: mig`, and the card is a GPU.
     #[error("not a MIG instance")]
     NoInstance,
@@ -214,7 +219,7 @@ impl Held {
 
 impl Lacking {
     /// One for each kind of [`Reason`], by [`Reason::phrase`].
-    const PHRASES: [&str; 19] = [
+    const PHRASES: [&str; 20] = [
         "unhealthy",
         "of a model that the pod doesn't allow",
         "of another resource",
@@ -234,6 +239,7 @@ impl Lacking {
         "without memory to oversubscribe",
         "short of host memory",
         "other than that of the pod's other containers",
+        "of a weaker tier than the pod requests",
     ];
 
     /// Kinds of these reasons.
@@ -281,6 +287,7 @@ impl Reason {
             Self::NoOversubscription => 16,
             Self::HostMemory { .. } => 17,
             Self::OtherCard => 18,
+            Self::Tier(_) => 19,
         }
     }
 

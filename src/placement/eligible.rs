@@ -1,5 +1,6 @@
 //! Cards that the pod's author, or their health, rules out whatever is free on them.
 
+use divvy_api::Tier;
 use divvy_api::annotation::Preferences;
 
 use crate::card::{Card, Reason};
@@ -13,7 +14,11 @@ pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
     if preferences.wants_instances() && !card.id.is_instance() {
         return Some(Reason::NoInstance);
     }
-    if preferences.oversubscribe && card.oversubscription.is_none() {
+    if preferences.tier.is_some_and(|wanted| !card.tier.serves(wanted, || card.id.is_instance())) {
+        return Some(Reason::Tier(card.tier));
+    }
+    // No other tier limits host memory.
+    if preferences.oversubscribe && (card.oversubscription.is_none() || card.tier != Tier::Shim) {
         return Some(Reason::NoOversubscription);
     }
     if !is_allowed(&card.model, models, avoid_models) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use divvy_api::annotation::PolicyName;
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_api::names::annotation::CARD_MODEL;
 use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, GpuRequest, Memory, MemoryAmount, ResourceNames};
 use divvy_index::demand::{Demand, SchedulingConfig};
@@ -126,22 +126,7 @@ fn index(name: PolicyName, workload: &Workload, cluster: &Cluster, names: &[Stri
 
 /// What a daemon would report of the host with nobody on it.
 fn report(name: &str, host: &Host, models: &[String]) -> GpuNode {
-    let card = |at| {
-        let uuid = card_id(name, at);
-        let model = models[host.model].clone();
-        CardStatus {
-            uuid,
-            model,
-            memory: CARD_MEMORY,
-            health: Health::Healthy,
-            reason: None,
-            numa: None,
-            topology: String::new(),
-            mig: None,
-            plain: false,
-            utilization: None,
-        }
-    };
+    let card = |at| CardStatus::healthy(card_id(name, at), models[host.model].clone(), CARD_MEMORY);
     let ready = Condition {
         type_: "Ready".into(),
         status: "True".into(),

@@ -142,6 +142,7 @@ mod tests {
             free_slots: 32,
             held: Held::default(),
             undivided: false,
+            tier: divvy_api::Tier::Shim,
             oversubscription: None,
             busy: 0,
         };

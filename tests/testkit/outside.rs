@@ -132,6 +132,7 @@ impl NodeView {
             free_slots: SLOTS_PER_CARD.saturating_sub(u32::try_from(taken(card)).unwrap_or(u32::MAX)),
             held: self.held(card),
             undivided: false,
+            tier: divvy_api::Tier::Shim,
             oversubscription: None,
             busy: 0,
         };

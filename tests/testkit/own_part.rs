@@ -72,9 +72,8 @@ impl OwnPart {
             names: ResourceNames::default(),
             defaults: Defaults { memory: None, cores: Cores::ZERO },
             slots_per_card: 32,
-            memory_scale: 100,
+            scales: divvy_api::gpunode::Scales::WHOLE,
             oversubscription: None,
-            cores_scale: 100,
             policy: Policy::default(),
             accounting_namespaces: BTreeSet::new(),
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, Health, ShareStatus};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, ShareStatus};
 use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
 use divvy_index::Index;
 use divvy_index::demand::SchedulingConfig;
@@ -166,16 +166,9 @@ pub(crate) fn resident() -> u64 {
 fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
     let uuid = |card: usize| format!("GPU-5f3a9c10-{at:04x}-4000-8000-{card:012}").parse().expect("a card's name");
     let card = |number: usize| CardStatus {
-        uuid: uuid(number),
-        model: "NVIDIA H100 80GB HBM3".into(),
-        memory: Memory::mib(81_559),
-        health: Health::Healthy,
-        reason: None,
         numa: Some(u32::from(number >= 4)),
         topology: (0..CARDS).map(|other| if other == number { "X" } else { "NV18" }).collect::<Vec<_>>().join(" "),
-        mig: None,
-        plain: false,
-        utilization: None,
+        ..CardStatus::healthy(uuid(number), "NVIDIA H100 80GB HBM3", Memory::mib(81_559))
     };
     let share = |number: usize, rng: &mut StdRng| ShareStatus {
         pod_uid: format!("{at:08x}-{number:04x}-4000-8000-000000000000"),

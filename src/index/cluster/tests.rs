@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use divvy_api::annotation::{self, Planned, PolicyName};
-use divvy_api::gpunode::{Health, Oversubscription};
+use divvy_api::gpunode::{Health, Oversubscription, Scales};
 use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
 use divvy_api::{Memory, Tier};
 
@@ -202,6 +202,7 @@ fn node_with_inconsistent_report_takes_no_pods() {
         lie(|node| status(node).cards[0].memory = Memory::mib(u64::MAX)),
         lie(|node| status(node).cards[0].mig = Some("half".into())),
         lie(|node| status(node).scales.cores = 0),
+        lie(|node| status(node).cards[1].scales = Some(Scales { memory: 0, cores: 100 })),
         lie(|node| status(node).shares = vec![share(node, "", 0, 1, 0)]),
         lie(|node| status(node).conditions = vec![condition("Draining", "True", "the daemon is about to stop")]),
         lie(|node| status(node).conditions = vec![condition("Ready", "False", "the kubelet has not registered it")]),
@@ -285,6 +286,38 @@ fn infeasible_pods_are_judged_against_empty_nodes() {
         told(1, 8, &[(AVOID_CARD_UUID, "GPU-full-0,GPU-full-1,GPU-sick-0,GPU-sick-1")]),
     ];
     insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn gpus_of_one_node_differ_in_tier_scale_and_slots() {
+    let mut mixed = node("mixed", 3);
+    status(&mut mixed).slots_per_card = Some(2);
+    status(&mut mixed).cards[1].tier = Some(Tier::Shim);
+    status(&mut mixed).cards[1].scales = Some(Scales { memory: 50, cores: 100 });
+    status(&mut mixed).cards[2].slots = Some(1);
+    let (index, now) = (index(&[&mixed, &node("plain", 1)]), Instant::now());
+    let wants = |name: &str, gib: u64, tier: &str| {
+        let annotations = [(TIER.to_owned(), tier.to_owned())].into();
+        PodView { annotations, ..pod(name, 1, gib, 0) }
+    };
+    let why_not = |pod: &PodView, name: &str| {
+        let (demand, view) = (demand(pod), index.view());
+        let query = Query::new(&demand, index.config());
+        let nodes = view.look_up(&[name], |_| {});
+        assert!(index.rank(&query, &[name], true).fitting.is_empty(), "{name}");
+        index.refusals(&query, &[], &nodes)[0].reason.to_string()
+    };
+    assert_eq!(why_not(&wants("a", 1, "shim"), "plain"), "node(s) had tier accounting (tier shim requested)");
+    assert_eq!(why_not(&wants("a", 1, "mps"), "mixed"), "node(s) had tier shim (tier mps requested)");
+    assert_eq!(
+        why_not(&wants("a", 21, "shim"), "mixed"),
+        "Insufficient GPUs (1 too small, largest 20Gi; 2 of a weaker tier than the pod requests)"
+    );
+    let reserve = |pod: &PodView| index.reserve(&demand(pod), "mixed", now).map(|plan| card_of(&plan).to_owned());
+    assert_eq!(reserve(&wants("a", 10, "shim")).expect("fits"), "GPU-mixed-1");
+    let taken = ["b", "c", "d", "e"].map(|name| reserve(&pod(name, 1, 1, 0)).expect("a slot is free"));
+    assert_eq!(taken.iter().filter(|card| *card == "GPU-mixed-2").count(), 1, "{taken:?}");
+    assert_eq!(why_not(&pod("f", 1, 1, 0), "mixed"), "Insufficient GPUs (3 without free slots)");
 }
 
 /// A node with GPUs of 40 GiB whose memory is oversubscribed by 1.5, with so much host memory.

@@ -28,7 +28,7 @@ pub struct Node {
     pub closed: Option<Arc<str>>,
     /// Why the scheduler gives it no pods, by its Node object.
     pub unschedulable: Option<Unschedulable>,
-    /// Isolation tier of its shares, at least.
+    /// The strongest isolation tier of its cards.
     pub tier: Tier,
     /// Free thousandths of a CPU core; `None` if it isn't known.
     pub cpu_milli: Option<u32>,
@@ -37,7 +37,8 @@ pub struct Node {
     /// Number of the hardware kind, by card.
     pub(crate) hardware: Arc<[u16]>,
     pub(crate) unhealthy: UnhealthyReasons,
-    pub(crate) slots_per_card: u32,
+    /// Slots, by card.
+    pub(crate) slots: Arc<[u32]>,
 }
 
 /// Reasons why cards take no new shares, by position; only of those that take none.
@@ -63,8 +64,8 @@ pub struct Holder {
 impl Node {
     /// The cards as they would be without some of the holders.
     pub fn cards_without(&self, is_gone: impl Fn(&Holder) -> bool) -> Vec<Card> {
-        let bare = |card: &Card| Card { held: Held::default(), free_slots: self.slots_per_card, ..card.clone() };
-        let mut cards: Vec<Card> = self.cards.iter().map(bare).collect();
+        let bare = |(card, slots): (&Card, &u32)| Card { held: Held::default(), free_slots: *slots, ..card.clone() };
+        let mut cards: Vec<Card> = self.cards.iter().zip(&*self.slots).map(bare).collect();
         hold(
             &mut cards,
             self.holders.iter().filter(|holder| !is_gone(holder)).flat_map(|holder| holder.on.iter().copied()),
@@ -128,13 +129,15 @@ impl Node {
     /// Number of the node's kind: nodes of one kind could run the same pods if they were empty.
     pub(crate) fn kind(&self) -> u64 {
         let mut state = FixedState::default().build_hasher();
-        for Card { id, model, profile, memory, memory_capacity, cores_capacity, numa, oversubscription, .. } in
-            &self.cards
+        for Card {
+            id, model, profile, memory, memory_capacity, cores_capacity, numa, oversubscription, tier, ..
+        } in &self.cards
         {
+            tier.hash(&mut state);
             (model, profile.as_ref().map(MigProfile::as_str), id.is_instance(), numa).hash(&mut state);
             (memory.as_mib(), memory_capacity.as_mib(), cores_capacity.units(), oversubscription).hash(&mut state);
         }
-        (Arc::as_ptr(&self.links).addr(), self.tier, self.is_silent()).hash(&mut state);
+        (Arc::as_ptr(&self.links).addr(), self.tier, self.is_silent(), &self.slots).hash(&mut state);
         state.finish()
     }
 }

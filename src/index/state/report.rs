@@ -19,6 +19,8 @@ use crate::state::SharedValues;
 pub(crate) struct Report {
     /// Cards with nothing held.
     pub(crate) cards: Vec<Card>,
+    /// Slots, by card.
+    pub(crate) slots: Arc<[u32]>,
     /// Number of the hardware kind, by card.
     pub(crate) hardware: Arc<[u16]>,
     pub(crate) unhealthy: UnhealthyReasons,
@@ -26,6 +28,7 @@ pub(crate) struct Report {
     pub(crate) pods: Vec<Reported>,
     /// Why the node takes no pods now.
     pub(crate) closed: Option<Arc<str>>,
+    /// The strongest of its cards.
     pub(crate) tier: Tier,
     pub(crate) ledger_revision: u64,
 }
@@ -102,8 +105,11 @@ impl Report {
         let status = node.status.as_ref().ok_or(Unusable::NoStatus)?;
         let GpuNodeStatus { scales, oversubscription, .. } = status;
         let believed = |scale| (1..=MOST_SCALE).contains(&scale);
-        if !believed(scales.memory) || !believed(scales.cores) {
-            return Err(Unusable::Scales { memory: scales.memory, cores: scales.cores });
+        let all_scales = [scales].into_iter().chain(status.cards.iter().filter_map(|card| card.scales.as_ref()));
+        if let Some(&Scales { memory, cores }) =
+            all_scales.into_iter().find(|scales| !believed(scales.memory) || !believed(scales.cores))
+        {
+            return Err(Unusable::Scales { memory, cores });
         }
         if let Some(Oversubscription { memory_scale, .. }) = *oversubscription
             && !(101..=MOST_SCALE).contains(&memory_scale)
@@ -127,7 +133,12 @@ impl Report {
             .filter_map(|(at, card)| Some((at, unhealthy_reason(card)?.into())))
             .collect();
         let card = |(at, card): (usize, &CardStatus)| {
-            let card = read_card(card, !unhealthy.contains_key(&at), *scales, config.slots_per_card, shared)?;
+            let of_node = OfNode {
+                scales: *scales,
+                slots: status.slots_per_card.unwrap_or(config.slots_per_card),
+                tier: status.tier,
+            };
+            let card = read_card(card, !unhealthy.contains_key(&at), of_node, shared)?;
             Ok(Card { undivided: status.tier == Tier::Mig, oversubscription: of_cards(status), ..card })
         };
         let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
@@ -139,8 +150,10 @@ impl Report {
         let hardware = cards.iter().map(|card| shared.hardware_of(card)).collect();
         let rows: Vec<Vec<Link>> = status.cards.iter().map(|card| links(&card.topology)).collect();
         let links = shared.links(cards.len(), |a, b| rows[a].get(b).copied().unwrap_or_default());
-        let (closed, tier, ledger_revision) = (closed(node, status), status.tier, status.ledger_revision);
-        Ok(Self { cards, hardware, unhealthy: unhealthy.into(), links, pods, closed, tier, ledger_revision })
+        let tier = cards.iter().map(|card| card.tier).max().unwrap_or(status.tier);
+        let slots = cards.iter().map(|card| card.free_slots).collect();
+        let (closed, ledger_revision) = (closed(node, status), status.ledger_revision);
+        Ok(Self { cards, slots, hardware, unhealthy: unhealthy.into(), links, pods, closed, tier, ledger_revision })
     }
 
     pub(crate) fn pod(&self, uid: &str) -> Option<&Reported> {
@@ -148,14 +161,17 @@ impl Report {
     }
 }
 
-fn read_card(
-    card: &CardStatus,
-    healthy: bool,
+/// What holds for cards that have nothing of their own.
+#[derive(Clone, Copy)]
+struct OfNode {
     scales: Scales,
-    slots_per_card: u32,
-    shared: &mut SharedValues,
-) -> Result<Card, Unusable> {
+    slots: u32,
+    tier: Tier,
+}
+
+fn read_card(card: &CardStatus, healthy: bool, of_node: OfNode, shared: &mut SharedValues) -> Result<Card, Unusable> {
     let CardStatus { uuid, model, memory, mig, plain, numa, .. } = card;
+    let scales = card.scales.unwrap_or(of_node.scales);
     if !(1..=MOST_MEMORY).contains(&memory.as_mib()) {
         return Err(Unusable::Memory { card: uuid.clone(), mib: memory.as_mib() });
     }
@@ -171,9 +187,10 @@ fn read_card(
         cores_capacity: Cores::new(scales.cores),
         healthy,
         numa: *numa,
-        free_slots: slots_per_card,
+        free_slots: card.slots.unwrap_or(of_node.slots),
         held: Held::default(),
         undivided: false,
+        tier: card.tier.unwrap_or(of_node.tier),
         oversubscription: None,
         busy: 0,
     })

@@ -177,6 +177,13 @@ fn tiers(reports: &[NodeReport]) -> Option<Check> {
     let plural = |number: usize| if number == 1 { "" } else { "s" };
     let line = |(tier, nodes): (&&str, &usize)| format!("{tier} on {nodes} node{}: {}", plural(*nodes), meaning(tier));
     let mut lines: Vec<String> = nodes.iter().map(line).collect();
+    let mut gpus: BTreeMap<&str, usize> = BTreeMap::new();
+    for tier in reports.iter().flat_map(|report| &report.cards).filter_map(|card| card.tier.as_deref()) {
+        *gpus.entry(tier).or_default() += 1;
+    }
+    lines.extend(gpus.iter().map(|(tier, gpus)| {
+        format!("{tier} for {gpus} GPU{} of nodes with a weaker one: {}", plural(*gpus), meaning(tier))
+    }));
     let shares = reports.iter().flat_map(|report| &report.cards).flat_map(|card| &card.shares);
     let whole = shares.filter(|share| share.by_hardware).count();
     if whole > 0 {

@@ -223,11 +223,13 @@ fn enforcement_is_shown_for_nodes_and_whole_instances() {
     };
     status(&mut facts, 0)["shares"] = json!([share("a", true), share("b", false)]);
     status(&mut facts, 1)["tier"] = "mig".into();
+    status(&mut facts, 0)["cards"][0]["tier"] = "shim".into();
     let found = all(&facts).into_iter().find(|check| check.link == "enforcement").expect("it is said").found;
     assert_eq!(
         found,
-        "accounting on 1 node: shares are counted, and nothing is enforced; mig on 1 node: hardware; mig for 1 whole \
-         instance, on whatever node: hardware"
+        "accounting on 1 node: shares are counted, and nothing is enforced; mig on 1 node: hardware; shim for 1 GPU of \
+         nodes with a weaker one: a library in the container, which a process can get round; mig for 1 whole instance, on \
+         whatever node: hardware"
     );
 }
 

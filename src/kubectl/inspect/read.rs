@@ -15,6 +15,7 @@ pub(super) struct Said {
     pub(super) shares: Vec<Share>,
     pub(super) tier: Option<String>,
     pub(super) scales: Scales,
+    pub(super) slots_per_card: Option<u32>,
     pub(super) oversubscription: Option<Oversubscription>,
     pub(super) ledger_revision: Option<u64>,
     pub(super) conditions: Vec<Condition>,
@@ -34,6 +35,9 @@ pub(super) struct Card {
     pub(super) numa: Option<u32>,
     pub(super) topology: String,
     pub(super) mig: Option<String>,
+    pub(super) tier: Option<String>,
+    pub(super) scales: Option<Scales>,
+    pub(super) slots: Option<u32>,
     pub(super) utilization: Option<u32>,
 }
 
@@ -88,6 +92,7 @@ impl Said {
             shares: status.each("shares", Share::of),
             tier: status.optional("tier"),
             scales: status.optional("scales").unwrap_or_default(),
+            slots_per_card: status.optional("slotsPerCard"),
             oversubscription: status.optional("oversubscription"),
             ledger_revision: status.optional("ledgerRevision"),
             conditions: status.optional("conditions").unwrap_or_default(),
@@ -115,6 +120,9 @@ impl Card {
             numa: None,
             topology: String::new(),
             mig: None,
+            tier: None,
+            scales: None,
+            slots: None,
             utilization: None,
         }
     }
@@ -133,6 +141,9 @@ impl Card {
             numa: fields.optional("numa"),
             topology: fields.optional("topology").unwrap_or_default(),
             mig: fields.optional("mig"),
+            tier: fields.optional("tier"),
+            scales: fields.optional("scales"),
+            slots: fields.optional("slots"),
             utilization: fields.optional("utilization"),
         }
     }

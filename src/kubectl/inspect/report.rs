@@ -44,9 +44,12 @@ pub struct NodeReport {
     pub name: String,
     /// Nothing that is known of daemon, kubelet and Node keeps new pods away; each card may still have reasons.
     pub takes_pods: bool,
-    /// How shares are enforced; absent if the daemon hasn't said.
+    /// How shares are enforced, on its weakest GPU; absent if the daemon hasn't said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
+    /// Most containers that can share a GPU, unless the GPU has its own number; absent if the daemon hasn't said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots_per_card: Option<u32>,
     /// Oversubscription of the GPUs' memory, where the node is configured for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oversubscription: Option<OversubscriptionReport>,
@@ -122,9 +125,20 @@ impl NodeReport {
         let oversubscription = said.oversubscription.map(|Oversubscription { memory_scale, host_memory }| {
             OversubscriptionReport { memory_scale, host_memory_mi: Amount::of_host(host_memory, held) }
         });
-        let Said { tier, ledger_revision, conditions, .. } = said;
+        let Said { tier, slots_per_card, ledger_revision, conditions, .. } = said;
         let name = found.name.clone();
-        Self { name, takes_pods, tier, oversubscription, ledger_revision, problems, conditions, cards, totals }
+        Self {
+            name,
+            takes_pods,
+            tier,
+            slots_per_card,
+            oversubscription,
+            ledger_revision,
+            problems,
+            conditions,
+            cards,
+            totals,
+        }
     }
 }
 

@@ -27,7 +27,7 @@ fn block(node: &NodeReport, wide: bool, with_heads: bool) -> String {
     let uuid = |card: &CardReport| card.uuid.chars().take(length).collect::<String>();
     let has_host = node.oversubscription.is_some() || node.cards.iter().any(|card| !card.host_memory_mi.is_zero());
     let columns = Columns { wide, has_host };
-    let cards = node.cards.iter().map(|card| card_row(card, uuid(card), columns)).collect();
+    let cards = node.cards.iter().map(|card| card_row(node, card, uuid(card), columns)).collect();
     let by_card = node.cards.iter().flat_map(|card| card.shares.iter().map(move |share| (card, share)));
     let shares = by_card.map(|(card, share)| share_row(share, uuid(card), columns)).collect();
     let tables = [table(cards, with_heads), table(shares, with_heads)];
@@ -48,7 +48,7 @@ fn host_memory(OversubscriptionReport { memory_scale, host_memory_mi }: Oversubs
     format!(", memory oversubscribed to {memory_scale}% with host memory {held} ({free} free)")
 }
 
-fn card_row(card: &CardReport, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {
+fn card_row(node: &NodeReport, card: &CardReport, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {
     let health = if card.cordoned { format!("{},Cordoned", card.health) } else { card.health.clone() };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut row = vec![
@@ -64,6 +64,13 @@ fn card_row(card: &CardReport, uuid: String, columns: Columns) -> Vec<(&'static 
         ("FREE CORES", count(card.cores.free)),
         ("PODS", card.pods.to_string()),
     ]);
+    // Only where GPUs differ.
+    if node.cards.iter().any(|card| card.tier.is_some()) {
+        row.push(("TIER", text(&card.tier.clone().or_else(|| node.tier.clone()))));
+    }
+    if node.cards.iter().any(|card| card.slots.is_some()) {
+        row.push(("SLOTS", card.slots.or(node.slots_per_card).map(|slots| slots.to_string()).unwrap_or_default()));
+    }
     if columns.wide {
         row.push(("NUMA", card.numa.map(|numa| numa.to_string()).unwrap_or_default()));
         row.push(("MIG", text(&card.mig)));

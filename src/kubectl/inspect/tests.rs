@@ -283,6 +283,19 @@ fn several_nodes_are_summed_up() {
 }
 
 #[test]
+fn columns_of_what_gpus_differ_in_are_shown() {
+    let data = changed(|node| {
+        let status = &mut node["status"];
+        status["slotsPerCard"] = 32.into();
+        status["cards"][0]["tier"] = "shim".into();
+        status["cards"][1]["slots"] = 4.into();
+        status["cards"][1]["scales"] = json!({ "memory": 50, "cores": 150 });
+        status["shares"] = json!([]);
+    });
+    insta::assert_snapshot!(shown(data, host("True", "64")));
+}
+
+#[test]
 fn similar_uuids_are_shortened_to_distinct_lengths() {
     let long = "a-deployment-with-a-name-as-long-as-kubernetes-allows-7d9c6b5f4d-x2x7q";
     let data = changed(|node| {
@@ -330,6 +343,9 @@ fn status_of_todays_daemon_is_read_whole() {
             topology: "X NV18".to_owned(),
             mig: Some("1g.5gb".to_owned()),
             plain: false,
+            tier: Some(Tier::Mig),
+            scales: Some(Scales { memory: 90, cores: 100 }),
+            slots: Some(4),
             utilization: Some(70),
         }],
         shares: vec![ShareStatus {
@@ -344,6 +360,7 @@ fn status_of_todays_daemon_is_read_whole() {
         }],
         tier: Tier::Mps,
         scales: Scales { memory: 50, cores: 300 },
+        slots_per_card: Some(16),
         oversubscription: Some(Oversubscription { memory_scale: 150, host_memory: Memory::mib(9) }),
         ledger_revision: 5,
         conditions: serde_json::from_value(json!([{

@@ -43,7 +43,7 @@ impl Allocator {
         }
         let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         let terms = Terms {
-            tier: if self.is_only_accounted(admission) { Tier::Accounting } else { self.containers.tier_on(&shares) },
+            tier: if self.is_only_accounted(admission) { Tier::Accounting } else { self.tier_on(&shares) },
             compute: preferences.compute(),
             compute_limit: preferences.compute_limit,
             priority: preferences.priority,
@@ -71,6 +71,16 @@ impl Allocator {
         self.history.served(&pod.uid, name);
         self.ended.extend(replaced);
         Ok(answer)
+    }
+
+    /// Tier of a container with these shares: of cards of several tiers the strongest, as one limits file is for all of them.
+    fn tier_on(&self, shares: &[(CardId, Share)]) -> Tier {
+        let tier = self.containers.tier_on(shares);
+        let of_card = |(id, _): &(CardId, Share)| {
+            let card = self.inventory.cards.iter().find(|card| card.id == *id);
+            card.map_or(tier, |card| card.tier(tier))
+        };
+        shares.iter().map(of_card).max().unwrap_or(tier)
     }
 
     /// What a container is given, beside what its cards have.
@@ -102,7 +112,7 @@ impl Allocator {
     ) -> Result<Vec<Part>, Refusal> {
         let memory = |slot: &SlotId| -> Option<Memory> {
             let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
-            card.filter(|_| slot.number < self.settings.slots_per_card).map(|card| card.memory)
+            card.filter(|card| (slot.number as usize) < self.slots_of(card)).map(|card| card.memory)
         };
         let mut parts: Vec<Part> = Vec::with_capacity(slots.len());
         for slot in slots {
@@ -126,7 +136,7 @@ impl Allocator {
         let cards = self.cards(&pod.uid, |card| {
             let mut held: BTreeSet<u32> = allocations.slots_held(&card.id, Some(&pod.uid));
             held.retain(|number| !slots.iter().any(|slot| slot.card == card.id && slot.number == *number));
-            (self.settings.slots_per_card as usize).saturating_sub(held.len())
+            self.slots_of(card).saturating_sub(held.len())
         });
         let position = |id: &CardId| cards.iter().position(|card: &Card| card.id == *id);
         let mut shares = self.allocated(&pod.uid, if again { requests.len() } else { container + 1 }).shares;

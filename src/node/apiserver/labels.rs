@@ -19,7 +19,7 @@ pub(super) fn labels(inventory: &Inventory, slots_per_card: u32) -> BTreeMap<Str
         ("gpu.count", (!cards.is_empty()).then(|| cards.len().to_string())),
         ("gpu.product", common(&|card| value(&card.model))),
         ("gpu.memory", common(&|card| card.memory.as_mib().to_string())),
-        ("gpu.replicas", (!cards.is_empty()).then(|| slots_per_card.to_string())),
+        ("gpu.replicas", common(&|card| card.slots(slots_per_card).to_string())),
         ("cuda.driver-version.full", version.clone()),
         ("cuda.driver-version.major", part(&version, 0)),
         ("cuda.driver-version.minor", part(&version, 1)),

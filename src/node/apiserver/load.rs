@@ -61,16 +61,8 @@ mod tests {
 
     fn status(loads: [Option<u32>; 2]) -> GpuNodeStatus {
         let card = |(at, utilization)| CardStatus {
-            uuid: format!("GPU-{at}").parse().expect("a UUID"),
-            model: "NVIDIA L4".to_owned(),
-            memory: Memory::mib(1024),
-            health: Health::Healthy,
-            reason: None,
-            numa: None,
-            topology: String::new(),
-            mig: None,
-            plain: false,
             utilization,
+            ..CardStatus::healthy(format!("GPU-{at}").parse().expect("a UUID"), "NVIDIA L4", Memory::mib(1024))
         };
         GpuNodeStatus { cards: loads.into_iter().enumerate().map(card).collect(), ..GpuNodeStatus::default() }
     }

@@ -2,35 +2,41 @@
 
 use divvy_api::gpunode::{CardStatus, GpuNodeStatus, Health, Scales, ShareStatus, Summary};
 use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
-use divvy_api::{Cores, Memory, Tier};
+use divvy_api::{Cores, Memory};
 use divvy_placement::Link;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::View;
+use super::{PublishSettings, View};
 use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
 use divvy_node_core::ledger::{ContainerEntry, Holding, Origin, Part, PodEntry};
 
 /// The status for `view`. `seen`: the one in the cluster, whose transition times are kept for conditions that haven't changed.
 pub(super) fn status(
     view: &View,
-    scales: Scales,
-    tier: Tier,
+    settings: &PublishSettings,
     seen: Option<&GpuNodeStatus>,
     now: Timestamp,
 ) -> GpuNodeStatus {
+    let PublishSettings { scales, oversubscription, slots_per_card, .. } = *settings;
+    let cards = &view.inventory.cards;
+    let tier = cards.iter().map(|card| card.tier(settings.tier)).min().unwrap_or(settings.tier);
+    let card = |(at, card): (usize, &CardInfo)| {
+        let own = (card.tier(settings.tier), card.scales(scales), card.slots(slots_per_card));
+        CardStatus {
+            tier: Some(own.0).filter(|own| *own != tier),
+            scales: Some(own.1).filter(|own| *own != scales),
+            slots: Some(own.2).filter(|own| *own != slots_per_card),
+            ..card_status(&view.inventory, at, card)
+        }
+    };
     GpuNodeStatus {
-        cards: view
-            .inventory
-            .cards
-            .iter()
-            .enumerate()
-            .map(|(at, card)| card_status(&view.inventory, at, card))
-            .collect(),
+        cards: cards.iter().enumerate().map(card).collect(),
         shares: shares(view),
         tier,
         scales,
-        oversubscription: None,
+        slots_per_card: Some(slots_per_card),
+        oversubscription,
         ledger_revision: view.revision,
         conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
         summary: summary(view, scales),
@@ -43,16 +49,13 @@ fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus 
         CardHealth::Unhealthy { reason } => (Health::Unhealthy, Some(reason.clone())),
     };
     CardStatus {
-        uuid: card.id.clone(),
-        model: card.model.clone(),
-        memory: card.memory,
         health,
         reason,
         numa: card.numa,
         topology: topology(inventory, at),
         mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
         plain: card.mig.is_some() && card.asked_by().is_none(),
-        utilization: None,
+        ..CardStatus::healthy(card.id.clone(), &card.model, card.memory)
     }
 }
 
@@ -94,10 +97,14 @@ fn summary(view: &View, scales: Scales) -> Summary {
     let cards = &view.inventory.cards;
     let healthy = cards.iter().filter(|card| card.health == CardHealth::Healthy).count();
     let held: Vec<_> = cards.iter().map(|card| view.allocations.held(&card.id, None)).collect();
-    let memory: (Memory, Memory) =
-        (held.iter().map(|held| held.memory).sum(), cards.iter().map(|card| card.memory.percent(scales.memory)).sum());
-    let cores: (Cores, Cores) =
-        (held.iter().map(|held| held.cores).sum(), cards.iter().map(|_| Cores::new(scales.cores)).sum());
+    let memory: (Memory, Memory) = (
+        held.iter().map(|held| held.memory).sum(),
+        cards.iter().map(|card| card.memory.percent(card.scales(scales).memory)).sum(),
+    );
+    let cores: (Cores, Cores) = (
+        held.iter().map(|held| held.cores).sum(),
+        cards.iter().map(|card| Cores::new(card.scales(scales).cores)).sum(),
+    );
     let pods = u32::try_from(view.allocations.pods().count()).unwrap_or(u32::MAX);
     Summary::new((healthy, cards.len()), memory, cores, pods)
 }

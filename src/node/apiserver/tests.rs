@@ -10,7 +10,7 @@ use super::events::between;
 use super::node::{NodeStatusView, NodeView};
 use super::*;
 use divvy_node_core::allocator::ForeignHeld;
-use divvy_node_core::inventory::{CardHealth, CardInfo, Driver, MigInstance};
+use divvy_node_core::inventory::{CardHealth, CardInfo, CardSettings, Driver, MigInstance};
 use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use divvy_node_core::pod::Phase;
 
@@ -87,6 +87,20 @@ fn mib(amount: u64) -> MemoryAmount {
     MemoryAmount::Absolute(Memory::mib(amount))
 }
 
+fn settings(scales: Scales, tier: Tier) -> PublishSettings {
+    PublishSettings {
+        node_name: "node".to_owned(),
+        names: ResourceNames::default(),
+        scales,
+        oversubscription: None,
+        tier,
+        slots_per_card: 32,
+        advertise: Advertise::Amounts,
+        utilization: false,
+        state_dir: PathBuf::new(),
+    }
+}
+
 /// Allocatable memory in MiB and in percent, and compute.
 fn amounts(view: &View, scales: Scales) -> [u64; 3] {
     let names = ResourceNames::default();
@@ -122,6 +136,29 @@ fn whole_card_fallback_publishes_requested_amount() {
 fn scales_multiply_free_amounts() {
     let offered = amounts(&view(inventory(2), Allocations::default()), Scales { memory: 50, cores: 200 });
     assert_eq!(offered, [80_000, 100, 400]);
+}
+
+#[test]
+fn own_settings_of_a_gpu_are_offered_and_reported() {
+    let mut inventory = inventory(3);
+    inventory.cards[0].settings = CardSettings { memory_scale: Some(50), ..CardSettings::default() };
+    inventory.cards[2].settings = CardSettings {
+        slots: Some(4),
+        tier: Some(Tier::Accounting),
+        cores_scale: Some(150),
+        ..CardSettings::default()
+    };
+    let view = view(inventory, Allocations::default());
+    assert_eq!(amounts(&view, WHOLE), [40_000 + 80_000 + 80_000, 50 + 100 + 100, 100 + 100 + 150]);
+    let status = status::status(&view, &settings(WHOLE, Tier::Shim), None, Timestamp::UNIX_EPOCH);
+    assert_eq!((status.tier, status.scales, status.slots_per_card), (Tier::Accounting, WHOLE, Some(32)), "the weakest");
+    let own = |at: usize| (status.cards[at].tier, status.cards[at].scales, status.cards[at].slots);
+    assert_eq!(own(0), (Some(Tier::Shim), Some(Scales { memory: 50, cores: 100 }), None));
+    assert_eq!(own(1), (Some(Tier::Shim), None, None));
+    assert_eq!(own(2), (None, Some(Scales { memory: 100, cores: 150 }), Some(4)));
+    assert_eq!(status.summary.memory, "0Mi/200000Mi");
+    let replicas = labels::labels(&view.inventory, 32).remove("nvidia.com/gpu.replicas");
+    assert_eq!(replicas, None, "it would be true of two of them");
 }
 
 #[test]
@@ -275,13 +312,13 @@ fn status_shows_gpus_shares_and_conditions() {
     let part = request(mib(8192), 10);
     let view = view(sick(&inventory(2), 1), held(&[(0, part, part.totals())]));
     let then = Timestamp::from_second(1_790_000_000).expect("a time");
-    let first = status::status(&view, WHOLE, Tier::Accounting, None, then);
+    let first = status::status(&view, &settings(WHOLE, Tier::Accounting), None, then);
     insta::assert_json_snapshot!(first);
     let later = Timestamp::from_second(1_790_000_060).expect("a time");
-    let second = status::status(&view, WHOLE, Tier::Accounting, Some(&first), later);
+    let second = status::status(&view, &settings(WHOLE, Tier::Accounting), Some(&first), later);
     assert_eq!(first, second, "what hasn't changed keeps its time, and is not written again");
     let draining = View { draining: true, ..view };
-    let third = status::status(&draining, WHOLE, Tier::Accounting, Some(&first), later);
+    let third = status::status(&draining, &settings(WHOLE, Tier::Accounting), Some(&first), later);
     let times: Vec<i64> = third.conditions.iter().map(|c| c.last_transition_time.0.as_second()).collect();
     assert_eq!(
         times,
@@ -294,8 +331,12 @@ fn status_shows_gpus_shares_and_conditions() {
 fn gpus_that_only_the_system_links_have_no_topology() {
     let of = |link: fn(usize, usize) -> Link| {
         let inventory = Inventory { links: Links::new(3, link), ..inventory(3) };
-        let status =
-            status::status(&view(inventory, Allocations::default()), WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+        let status = status::status(
+            &view(inventory, Allocations::default()),
+            &settings(WHOLE, Tier::Shim),
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
         status.cards.into_iter().map(|card| card.topology).collect::<Vec<_>>()
     };
     assert_eq!(of(|_, _| Link::System), ["", "", ""]);
@@ -309,8 +350,12 @@ fn status_lists_mig_instances_with_their_resource() {
         let (profile, parent) = ("1g.10gb".parse().expect("a profile"), "GPU-0".parse().expect("a UUID"));
         card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile });
     }
-    let status =
-        status::status(&view(inventory, Allocations::default()), WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+    let status = status::status(
+        &view(inventory, Allocations::default()),
+        &settings(WHOLE, Tier::Shim),
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
     let said: Vec<_> = status.cards.iter().map(|card| (card.mig.as_deref(), card.plain)).collect();
     assert_eq!(said, [(None, false), (Some("1g.10gb"), true), (Some("1g.10gb"), false)]);
 }
@@ -338,7 +383,7 @@ fn shares_name_the_kind_of_their_container() {
     }
     let view = view(inventory(1), ledger.allocations().clone());
     let half = Scales { memory: 50, cores: 100 };
-    let status = status::status(&view, half, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
+    let status = status::status(&view, &settings(half, Tier::Accounting), None, Timestamp::UNIX_EPOCH);
     let reported = serde_json::to_value(&status).expect("JSON");
     let kinds: Vec<_> = (0..3).map(|at| reported["shares"][at]["kind"].clone()).collect();
     assert_eq!(kinds, ["init", "sidecar", "app"]);
@@ -361,7 +406,7 @@ fn cordon_lasts_until_the_gpunode_is_deleted() {
 #[test]
 fn cordon_of_an_unknown_gpu_is_a_condition() {
     let view = View { unknown_cards: vec!["GPU-x".to_owned()], ..view(inventory(1), Allocations::default()) };
-    let status = status::status(&view, WHOLE, Tier::Accounting, None, Timestamp::UNIX_EPOCH);
+    let status = status::status(&view, &settings(WHOLE, Tier::Accounting), None, Timestamp::UNIX_EPOCH);
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SpecApplied").expect("a condition");
     let said = format!("{} {}: {}", condition.status, condition.reason, condition.message);
     insta::assert_snapshot!(said, @"False UnknownCard: spec.unschedulableCards lists GPUs that this node doesn't have: GPU-x");
@@ -467,7 +512,7 @@ fn violation_is_a_condition_while_active() {
     use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
     let mut view = view(inventory(1), Allocations::default());
     let held = |view: &View| {
-        let status = status::status(view, WHOLE, Tier::Shim, None, Timestamp::UNIX_EPOCH);
+        let status = status::status(view, &settings(WHOLE, Tier::Shim), None, Timestamp::UNIX_EPOCH);
         let condition =
             status.conditions.into_iter().find(|condition| condition.type_ == "SharesHeld").expect("a condition");
         [condition.status, condition.reason, condition.message]

@@ -68,6 +68,11 @@ impl Scale {
     /// 100 %: the capacity itself.
     pub const ONE: Self = Self(100);
 
+    /// A multiple in percent that was read before.
+    pub(super) const fn of_percent(percent: u32) -> Self {
+        Self(percent)
+    }
+
     /// The multiple in percent.
     pub const fn percent(self) -> u32 {
         self.0

@@ -92,8 +92,15 @@ pub fn select(config: &Config) -> Result<Selection, ConfigError> {
     let refused = |tier: Tier, why: String| ConfigError::Disagreement(format!("tier {tier} can't be served: {why}"));
     let (library, service) = (Library::read(config), MpsDirectory::new(&config.run_dir).supervisor());
     let (tier, reason, library) = match (config.tier, library, service) {
+        (Served::Accounting, Ok(library), _) if config.card_overrides.tier() == Some(Tier::Shim) => {
+            (Tier::Shim, "of some GPUs, by cardOverrides, with", library)
+        }
+        (Served::Accounting | Served::Auto, Err(problem), _) if config.card_overrides.tier() == Some(Tier::Shim) => {
+            return Err(refused(Tier::Shim, format!("{problem}, or take it out of cardOverrides")));
+        }
         (Served::Accounting, ..) => return Ok(accounting("configured".to_owned())),
         (Served::Mig, ..) => {
+            config.check_card_overrides(Tier::Mig)?;
             return Ok(Selection { tier: Tier::Mig, reason: "configured".to_owned(), library: None });
         }
         (Served::Auto, Err(problem), _) => return Ok(accounting(format!("auto: {problem}"))),
@@ -109,6 +116,7 @@ pub fn select(config: &Config) -> Result<Selection, ConfigError> {
             return Err(refused(Tier::Mps, format!("{problem}; or set tier to auto, shim or accounting")));
         }
     };
+    config.check_card_overrides(tier)?;
     let reason = format!("{reason} {}", config.libdivvy_path.display());
     Ok(Selection { tier, reason, library: Some(library) })
 }

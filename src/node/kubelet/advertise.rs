@@ -29,7 +29,7 @@ pub struct Offer {
 pub struct Listing {
     /// Names of Divvy's resources.
     pub names: ResourceNames,
-    /// Slots listed for each card.
+    /// Slots listed for each card that has no number of its own.
     pub slots_per_card: u32,
     /// Slots carry their card's NUMA node. The kubelet then counts healthy slots to tell what a NUMA node can take, so
     /// the free slots of cards with nothing left are listed as unhealthy.
@@ -40,7 +40,7 @@ pub struct Listing {
     /// take over all slots of an init container. It counts slots, not GPUs: a request for two GPUs where only one has free
     /// capacity finds slots enough on one NUMA node, and Allocate refuses it.
     pub numa_topology: bool,
-    /// Percentages of the GPUs' memory and compute that may be allocated.
+    /// Percentages of the GPUs' memory and compute that may be allocated, unless a GPU has its own.
     pub scales: Scales,
     /// How memory and compute are advertised.
     pub advertise: Advertise,
@@ -101,7 +101,7 @@ impl Listing {
         let held = allocations.slots_held(&card.id, None);
         let hides_free = self.numa_topology && self.is_full(card, allocations);
         let numa = card.numa.filter(|_| self.numa_topology);
-        (0..self.slots_per_card).map(move |number| Slot {
+        (0..card.slots(self.slots_per_card)).map(move |number| Slot {
             id: card.id.slot(number),
             healthy: is_healthy && (!hides_free || held.contains(&number)),
             numa,
@@ -111,7 +111,7 @@ impl Listing {
     /// Whether no request whatever fits on the card.
     fn is_full(&self, card: &CardInfo, allocations: &Allocations) -> bool {
         let held = allocations.held(&card.id, None);
-        held.exclusive || held.memory >= card.memory.percent(self.scales.memory)
+        held.exclusive || held.memory >= card.memory.percent(card.scales(self.scales).memory)
     }
 }
 

@@ -13,6 +13,7 @@ use tracing::info;
 
 use super::reconcile;
 use crate::apiserver::desired::Desired;
+use crate::config::Config;
 use crate::container::Containers;
 use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::registration::Registrar;
@@ -26,12 +27,18 @@ pub(super) async fn follow(
     mut inventory: watch::Receiver<Arc<Inventory>>,
     mut desired: watch::Receiver<Desired>,
     containers: Arc<Containers>,
+    config: Config,
     advertiser: Advertiser,
     stop: CancellationToken,
 ) {
-    let (mut known, mut warning) = (None, WarnOnce::default());
+    let (mut known, mut warning, mut unknown) = (None, WarnOnce::default(), WarnOnce::default());
     loop {
         let cards = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
+        let cards = config.card_overrides.apply(cards, config.tier);
+        match config.card_overrides.unmatched(&cards) {
+            Some(unmatched) => unknown.warn(format!("cardOverrides: this node has no GPU with {unmatched}")),
+            None => unknown.clear(),
+        }
         let cards = if containers.tier() == Tier::Mig { cards.of_instances() } else { cards };
         lock(&advertiser.allocator).set_inventory(Arc::clone(&cards));
         // Searches for the driver's files, which takes too long with the allocator locked.

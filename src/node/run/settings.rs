@@ -19,9 +19,8 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: config.slots_per_card.get(),
-        memory_scale: config.scales().memory,
+        scales: config.scales(),
         oversubscription: config.oversubscription(),
-        cores_scale: config.scales().cores,
         policy: Policy { name: config.card_policy, seed: 0 },
         accounting_namespaces: config.accounting_namespaces.0.iter().cloned().collect(),
     }

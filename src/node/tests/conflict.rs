@@ -127,9 +127,8 @@ fn registrar(
         names: config.resource_names(),
         defaults: config.request_defaults(),
         slots_per_card: 1,
-        memory_scale: 100,
+        scales: divvy_api::gpunode::Scales::WHOLE,
         oversubscription: None,
-        cores_scale: 100,
         policy: Policy::default(),
         accounting_namespaces: std::collections::BTreeSet::new(),
     };

@@ -89,6 +89,7 @@ fn partly_filled(number: usize, rng: &mut StdRng) -> Card {
             pods: u32::from(!empty),
         },
         undivided: false,
+        tier: divvy_api::Tier::Shim,
         oversubscription: None,
         busy: 0,
     }

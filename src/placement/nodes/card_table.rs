@@ -365,7 +365,8 @@ impl<'g> NodeCards<'g> {
 }
 
 fn is_picky(wishes: &Preferences) -> bool {
-    wishes.wants_instances()
+    wishes.tier.is_some()
+        || wishes.oversubscribe
         || [&wishes.models, &wishes.avoid_models].iter().any(|models| !models.is_empty())
         || [&wishes.cards, &wishes.avoid_cards].iter().any(|cards| !cards.is_empty())
 }

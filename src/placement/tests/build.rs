@@ -21,6 +21,7 @@ pub(crate) fn card(number: usize, mib: u64) -> Card {
         free_slots: 32,
         held: Held::default(),
         undivided: false,
+        tier: Tier::Shim,
         oversubscription: None,
         busy: 0,
     }

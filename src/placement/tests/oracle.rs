@@ -192,8 +192,13 @@ fn is_allowed(card: &Card, pod: &PodRequest<'_>) -> bool {
     let wishes = pod.preferences;
     let is_instance = card.id.as_str().starts_with("MIG-");
     card.healthy
-        && (!wishes.oversubscribe || card.oversubscription.is_some())
-        && (wishes.tier != Some(Tier::Mig) || is_instance)
+        && (!wishes.oversubscribe || (card.oversubscription.is_some() && card.tier == Tier::Shim))
+        && match wishes.tier {
+            None | Some(Tier::Accounting) => true,
+            Some(Tier::Shim) => card.tier != Tier::Accounting,
+            Some(Tier::Mps) => matches!(card.tier, Tier::Mps | Tier::Mig),
+            Some(Tier::Mig) => is_instance,
+        }
         && !wishes.avoid_cards.contains(&card.id)
         && (wishes.cards.is_empty() || wishes.cards.contains(&card.id))
 }

@@ -88,17 +88,18 @@ fn cards() -> impl Strategy<Value = Vec<Card>> {
     let different = prop::collection::vec(card.clone(), 0..=5);
     let few_kinds = (prop::collection::vec(card, 2), prop::collection::vec(0..3usize, 2..=5))
         .prop_map(|(kinds, cards)| cards.into_iter().map(|kind| kinds[kind / 2].clone()).collect());
-    let are_instances = prop::collection::vec(prop::bool::weighted(0.4), 5);
+    let tier = select(vec![Tier::Shim, Tier::Shim, Tier::Shim, Tier::Accounting, Tier::Mps]);
+    let are_instances = prop::collection::vec((prop::bool::weighted(0.4), tier), 5);
     let undivided = prop::bool::weighted(0.15);
     let oversubscription = (select(vec![101u32, 150, 200, 330]), prop_oneof![0u64..12, 0u64..60])
         .prop_map(|(memory_scale, mib)| Oversubscription { memory_scale, host_memory: Memory::mib(mib) });
     let oversubscription = prop::option::of(oversubscription);
     (prop_oneof![different, few_kinds], are_instances, undivided, oversubscription).prop_map(
         |(mut cards, are_instances, undivided, oversubscription): (Vec<Card>, _, _, _)| {
-            for (number, (card, is_instance)) in cards.iter_mut().zip(are_instances).enumerate() {
+            for (number, (card, (is_instance, tier))) in cards.iter_mut().zip(are_instances).enumerate() {
                 let kind = if is_instance { "MIG" } else { "GPU" };
                 card.id = format!("{kind}-{number}").parse().expect("a card's name");
-                (card.undivided, card.oversubscription) = (undivided, oversubscription);
+                (card.undivided, card.oversubscription, card.tier) = (undivided, oversubscription, tier);
             }
             cards
         },
@@ -177,7 +178,10 @@ pub(crate) fn policies() -> impl Strategy<Value = Policy> {
 
 fn preferences() -> impl Strategy<Value = Preferences> {
     let numa = prop::option::weighted(0.4, select(vec![Numa::Strict, Numa::Prefer]));
-    let tier = prop::option::weighted(0.3, select(vec![Tier::Shim, Tier::Mig, Tier::Mig]));
+    let tier = prop::option::weighted(
+        0.3,
+        select(vec![Tier::Accounting, Tier::Shim, Tier::Shim, Tier::Mps, Tier::Mig, Tier::Mig]),
+    );
     let names = |card: usize| ["GPU", "MIG"].map(|kind| format!("{kind}-{card}").parse().expect("a card's name"));
     let avoid = subsequence((0..5).collect::<Vec<_>>(), 0..2);
     let same_card = prop::bool::weighted(0.2);

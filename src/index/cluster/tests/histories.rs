@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use divvy_api::gpunode::Oversubscription;
+use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::pod::peak;
 use divvy_api::request::Sharing;
 use divvy_api::{CardId, ContainerKind, Share, Tier};
@@ -49,13 +49,19 @@ enum Event {
     Expire,
 }
 
-/// The first node has a GPU and two instances, which are shared, and oversubscribes memory; the second has instances alone,
-/// and gives them whole.
+/// The first node has two GPUs and two instances, which are shared, each in its way, and oversubscribes memory; the second has
+/// instances alone, and gives them whole.
 fn machine(name: &str) -> GpuNode {
     let mut machine = node(name, 4);
     if name == NODES[0] {
         cut(&mut machine, &[10, 20]);
-        status(&mut machine).tier = Tier::Shim;
+        status(&mut machine).tier = Tier::Accounting;
+        for card in &mut status(&mut machine).cards[..3] {
+            card.tier = Some(Tier::Shim);
+        }
+        status(&mut machine).slots_per_card = Some(4);
+        status(&mut machine).cards[2].slots = Some(2);
+        status(&mut machine).cards[3].scales = Some(Scales { memory: 75, cores: 150 });
         status(&mut machine).oversubscription = Some(OVERSUBSCRIPTION);
     } else {
         cut(&mut machine, &[10, 20, 20, 40]);

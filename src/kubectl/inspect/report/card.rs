@@ -36,6 +36,12 @@ pub struct CardReport {
     /// MIG profile, for an instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<String>,
+    /// How shares of it are enforced, where that is a stronger tier than the node's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// Most containers that can share it, where that isn't the node's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
     /// Percent of the last minute or two in which a kernel ran on it, where the daemon publishes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
@@ -89,6 +95,7 @@ pub struct Totals {
 
 impl CardReport {
     pub(super) fn new(card: &Card, cordoned: bool, scales: Scales, shares: &[&Share], takes_pods: bool) -> Self {
+        let scales = card.scales.unwrap_or(scales);
         let mut by_pod: BTreeMap<&str, Vec<(ContainerKind, Part)>> = BTreeMap::new();
         for share in shares {
             by_pod.entry(&share.pod_uid).or_default().push((share.kind, share.part));
@@ -109,6 +116,8 @@ impl CardReport {
             exclusive,
             numa: card.numa,
             mig: card.mig.clone(),
+            tier: card.tier.clone(),
+            slots: card.slots,
             utilization: card.utilization,
             topology: card.topology.clone(),
             pods,

@@ -105,9 +105,8 @@ fn settings(policy: PolicyName) -> AllocationSettings {
         names: ResourceNames::default(),
         defaults: Defaults::default(),
         slots_per_card: SLOTS,
-        memory_scale: 100,
+        scales: divvy_api::gpunode::Scales::WHOLE,
         oversubscription: None,
-        cores_scale: 100,
         policy: Policy { name: policy, ..Policy::default() },
         accounting_namespaces: BTreeSet::new(),
     }

@@ -32,11 +32,12 @@ pub(super) fn offers(
     given: &BTreeSet<&str>,
     listing: &Listing,
 ) -> [Offer; 2] {
-    let Listing { names, scales, .. } = listing;
+    let names = &listing.names;
     let unit = names.memory_unit.as_mib().max(1);
     let (mut of_cores, mut of_memory) = (Vec::new(), Vec::new());
     for card in &inventory.cards {
-        let ((memory, cores), free) = (held(allocations, card), free(allocations, card, *scales));
+        let ((memory, cores), free) = (held(allocations, card), free(allocations, card, listing.scales));
+        let scales = card.scales(listing.scales);
         let (all, held) = (scales.cores.into(), cores.units().into());
         of_cores.extend(Units { kind: 'c', all, held, free: free.cores }.devices(card, given));
         let (all, held) = (card.memory.percent(scales.memory).as_mib() / unit, memory.as_mib().div_ceil(unit));

@@ -73,6 +73,7 @@ impl Card {
             model: instance.model.clone(),
             pci_bus_id: gpu.pci_bus_id.clone().unwrap_or_default(),
             minor: gpu.minor,
+            index: gpu.index,
             numa: gpu.numa,
             ..card.info
         };
@@ -167,6 +168,7 @@ impl Card {
         info.model = sample.model.unwrap_or_else(|| std::mem::take(&mut info.model));
         info.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut info.pci_bus_id));
         info.minor = sample.minor.or(info.minor);
+        info.index = sample.index.or(info.index);
         info.numa = sample.numa.or(info.numa);
     }
 }

@@ -27,6 +27,7 @@ fn sample() -> Sample {
         model: None,
         pci_bus_id: None,
         minor: None,
+        index: None,
         numa: None,
         processes: None,
         sensors: Sensors::default(),

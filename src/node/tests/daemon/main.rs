@@ -4,6 +4,7 @@
 
 mod bench;
 mod calls;
+mod card_overrides;
 mod cards;
 mod debug;
 mod disk;

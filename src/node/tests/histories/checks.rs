@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use divvy_api::gpunode::Scales;
 use divvy_api::pod::peak;
-use divvy_api::{CardId, ContainerKind, Memory, Share};
+use divvy_api::{CardId, ContainerKind, Memory, Share, Tier};
 use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use divvy_testkit::outside::Given;
@@ -47,7 +48,8 @@ impl Node {
             let memory = held.iter().map(|(_, share)| share.on_card()).sum::<Memory>();
             let cores: u32 = held.iter().map(|(_, share)| share.cores.units()).sum();
             let alone = held.len() < 2 || held.iter().all(|(_, share)| !share.exclusive);
-            let fits = memory <= card.memory && cores <= 100 && alone;
+            let Scales { memory: percent, cores: most } = card.scales(Scales::WHOLE);
+            let fits = memory <= card.memory.percent(percent) && cores <= most && alone;
             prop_assert!(fits, "I1: card {} is overfull: {:?}", card.id, held);
             let oversubscribed = held.iter().filter(|(_, share)| !share.host.is_zero()).count();
             prop_assert!(oversubscribed == 0 || oversubscribed == held.len(), "{}: mixed: {:?}", card.id, held);
@@ -85,6 +87,18 @@ impl Node {
         };
         let booked: Shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         prop_assert_eq!(&booked, &shares(answer), "I2: {}: books and limits file", &at);
+        if booked
+            .keys()
+            .all(|id| cards().iter().any(|card| card.id == *id && card.settings.tier == Some(Tier::Accounting)))
+        {
+            prop_assert_eq!(
+                limits(answer).map(|limits| limits.tier),
+                Some(Tier::Accounting),
+                "{}: of cards of that tier",
+                at
+            );
+            seen("cards of a weaker tier");
+        }
         let named = Given::read(answer).named;
         prop_assert!(!named.is_empty(), "I2: {}: no card is named", at);
         for (place, named) in named {
@@ -161,10 +175,11 @@ impl ListedPod {
 }
 
 /// What the container finds in its limits.
+fn limits(answer: &ContainerAllocateResponse) -> Option<Limits> {
+    let mount = answer.mounts.iter().find(|mount| mount.container_path == LIMITS_MOUNT)?;
+    fs::read_to_string(Path::new(&mount.host_path).join(LIMITS_FILE)).ok()?.parse().ok()
+}
+
 fn shares(answer: &ContainerAllocateResponse) -> Shares {
-    let mount = answer.mounts.iter().find(|mount| mount.container_path == LIMITS_MOUNT);
-    let Some(mount) = mount else { return Shares::new() };
-    let text = fs::read_to_string(Path::new(&mount.host_path).join(LIMITS_FILE));
-    let limits = text.ok().and_then(|text| text.parse::<Limits>().ok());
-    limits.map(|limits| limits.cards.into_iter().collect()).unwrap_or_default()
+    limits(answer).map(|limits| limits.cards.into_iter().collect()).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ use divvy_node::container::isolation::{Accounting, Isolation};
 use divvy_node::container::{ContainerOptions, Containers, Limits};
 use divvy_node::kubelet::response::response;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequest, Refusal, lock};
-use divvy_node_core::inventory::{CardInfo, Inventory, MigInstance};
+use divvy_node_core::inventory::{CardInfo, CardSettings, Inventory, MigInstance};
 use divvy_node_core::ledger::Ledger;
 use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
@@ -80,6 +80,13 @@ pub(crate) fn cards() -> Vec<CardInfo> {
         ci,
         by_profile: true,
     };
+    let own = |number| match number {
+        1 => CardSettings { memory_scale: Some(50), cores_scale: Some(150), ..CardSettings::default() },
+        2 => CardSettings { slots: Some(2), ..CardSettings::default() },
+        3 => CardSettings { tier: Some(Tier::Accounting), ..CardSettings::default() },
+        _ => CardSettings::default(),
+    };
+    let info = |number| CardInfo { settings: own(number), ..info(number) };
     let instance = |ci| CardInfo { id: instance(ci), memory: Memory::mib(400), mig: Some(mig(ci)), ..info(0) };
     (0..CARDS).map(info).chain((0..2).map(instance)).collect()
 }
@@ -119,9 +126,8 @@ impl Disk {
             names: ResourceNames::default(),
             defaults: Defaults::default(),
             slots_per_card: SLOTS,
-            memory_scale: 100,
+            scales: divvy_api::gpunode::Scales::WHOLE,
             oversubscription: self.oversubscription,
-            cores_scale: 100,
             policy: Policy::default(),
             accounting_namespaces: BTreeSet::new(),
         };

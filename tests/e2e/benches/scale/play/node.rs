@@ -70,9 +70,8 @@ impl Node {
             names: ResourceNames::default(),
             defaults: Defaults::default(),
             slots_per_card: SLOTS,
-            memory_scale: 100,
+            scales: divvy_api::gpunode::Scales::WHOLE,
             oversubscription: None,
-            cores_scale: 100,
             policy: Policy { name: PolicyName::default(), seed: 0 },
             accounting_namespaces: BTreeSet::new(),
         };

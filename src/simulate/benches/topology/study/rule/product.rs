@@ -38,6 +38,7 @@ fn card(at: u32, is_free: bool) -> Card {
         free_slots: 1,
         held: if is_free { Held::default() } else { alone },
         undivided: false,
+        tier: divvy_api::Tier::Shim,
         oversubscription: None,
         busy: 0,
     }

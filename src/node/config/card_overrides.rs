@@ -1,0 +1,335 @@
+//! `cardOverrides`: keys for some GPUs of the node, by model, UUID or index.
+
+use std::fmt;
+use std::sync::Arc;
+
+use divvy_api::{CardId, Tier};
+use divvy_node_core::inventory::{CardInfo, CardSettings, Inventory};
+use divvy_placement::{is_model_pattern, matches_model};
+use divvy_runtime::settings::Within;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{Config, ConfigError, Scale, Served};
+
+/// Keys of some GPUs: a list in the file, and the same in one line wherever there is only text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CardOverrides(Vec<CardOverride>);
+
+/// Keys of the GPUs that it selects. Of several that select a GPU the last one with a key counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Entry", into = "Entry")]
+struct CardOverride {
+    gpus: Gpus,
+    settings: CardSettings,
+}
+
+/// Which GPUs of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Gpus {
+    /// A pattern of product names, as in `divvy.dev/card-model`.
+    Model(String),
+    /// A GPU with its MIG instances, or an instance.
+    Uuid(CardId),
+    /// A GPU with its MIG instances, as `nvidia-smi` numbers it.
+    Index(u32),
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Entry {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uuid: Option<CardId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<Within<0, 127>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slots_per_card: Option<Within<1, 256>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<Served>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_scale: Option<Scale>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cores_scale: Option<Scale>,
+}
+
+// === impl CardOverrides ===
+
+impl CardOverrides {
+    /// The inventory with what is configured for its cards, on a node whose other cards have `tier`.
+    pub(crate) fn apply(&self, inventory: Arc<Inventory>, tier: Served) -> Arc<Inventory> {
+        if self.0.is_empty() {
+            return inventory;
+        }
+        let mut inventory = Arc::unwrap_or_clone(inventory);
+        // The daemon serves the strongest tier that any card has.
+        let others = (tier == Served::Accounting).then_some(Tier::Accounting);
+        for card in &mut inventory.cards {
+            let entries = self.0.iter().filter(|entry| entry.gpus.has(card)).map(|entry| entry.settings);
+            let settings = entries.fold(CardSettings::default(), |earlier, later| CardSettings {
+                slots: later.slots.or(earlier.slots),
+                tier: later.tier.or(earlier.tier),
+                memory_scale: later.memory_scale.or(earlier.memory_scale),
+                cores_scale: later.cores_scale.or(earlier.cores_scale),
+            });
+            card.settings = CardSettings { tier: settings.tier.or(others), ..settings };
+        }
+        Arc::new(inventory)
+    }
+
+    /// What selects none of the node's GPUs, if these are all of them.
+    pub(crate) fn unmatched(&self, inventory: &Inventory) -> Option<String> {
+        let is_whole = inventory.problem.is_none() && inventory.cards.iter().all(|card| !card.model.is_empty());
+        let unmatched = |entry: &&CardOverride| !inventory.cards.iter().any(|card| entry.gpus.has(card));
+        let unmatched: Vec<_> = self.0.iter().filter(unmatched).map(|entry| entry.gpus.to_string()).collect();
+        (is_whole && !unmatched.is_empty()).then(|| unmatched.join(", nor with "))
+    }
+
+    /// The strongest tier that an entry has.
+    pub(crate) fn tier(&self) -> Option<Tier> {
+        self.0.iter().filter_map(|entry| entry.settings.tier).max()
+    }
+
+    fn check(self) -> Result<Self, String> {
+        for (at, entry) in self.0.iter().enumerate() {
+            if self.0[..at].iter().any(|earlier| earlier.gpus == entry.gpus) {
+                return Err(format!("{} has two entries: write its keys into one", entry.gpus));
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CardOverrides {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Entries)
+    }
+}
+
+const A_LIST: &str = "a list such as [{index: 0, slotsPerCard: 4}]";
+
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = CardOverrides;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(A_LIST)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<CardOverrides, E> {
+        if !text.trim_start().starts_with('[') {
+            return Err(E::custom(format!("\"{text}\" is not {A_LIST}")));
+        }
+        let refused = |error: serde_saphyr::Error| E::custom(error.without_snippet());
+        serde_saphyr::from_str(text).map(CardOverrides).map_err(refused)?.check().map_err(E::custom)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<CardOverrides, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = items.next_element()? {
+            entries.push(entry);
+        }
+        CardOverrides(entries).check().map_err(A::Error::custom)
+    }
+}
+
+// === impl Gpus ===
+
+impl Gpus {
+    fn has(&self, card: &CardInfo) -> bool {
+        match self {
+            Self::Model(pattern) => matches_model(pattern, &card.model),
+            Self::Uuid(uuid) => card.id == *uuid || card.mig.as_ref().is_some_and(|mig| mig.parent == *uuid),
+            Self::Index(index) => card.index == Some(*index),
+        }
+    }
+}
+
+impl fmt::Display for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(pattern) => write!(f, "model {pattern}"),
+            Self::Uuid(uuid) => write!(f, "uuid {uuid}"),
+            Self::Index(index) => write!(f, "index {index}"),
+        }
+    }
+}
+
+// === impl CardOverride ===
+
+impl TryFrom<Entry> for CardOverride {
+    type Error = String;
+
+    fn try_from(entry: Entry) -> Result<Self, String> {
+        let gpus = match (entry.model, entry.uuid, entry.index) {
+            (Some(model), None, None) if is_model_pattern(&model) => Gpus::Model(model),
+            (Some(model), None, None) => {
+                return Err(format!("model \"{model}\" matches no GPU: write it as nvidia-smi -L does"));
+            }
+            (None, Some(uuid), None) => Gpus::Uuid(uuid),
+            (None, None, Some(index)) => Gpus::Index(index.get()),
+            (None, None, None) => return Err("an entry names no GPUs: give it one of model, uuid and index".to_owned()),
+            (model, uuid, index) => {
+                let named = [model.map(|_| "model"), uuid.map(|_| "uuid"), index.map(|_| "index")];
+                let named: Vec<_> = named.into_iter().flatten().collect();
+                return Err(format!("an entry has {}: expected one of them", named.join(" and ")));
+            }
+        };
+        let tier = match entry.tier {
+            None => None,
+            Some(Served::Accounting) => Some(Tier::Accounting),
+            Some(Served::Shim) => Some(Tier::Shim),
+            Some(Served::Auto | Served::Mps | Served::Mig) => {
+                return Err(format!(
+                    "{gpus}: tier can be accounting or shim here: the others are for all GPUs of a node"
+                ));
+            }
+        };
+        let settings = CardSettings {
+            slots: entry.slots_per_card.map(Within::get),
+            tier,
+            memory_scale: entry.memory_scale.map(Scale::percent),
+            cores_scale: entry.cores_scale.map(Scale::percent),
+        };
+        if settings == CardSettings::default() {
+            return Err(format!("{gpus} has no keys: expected slotsPerCard, tier, memoryScale or coresScale"));
+        }
+        if settings.memory_scale.is_some_and(|percent| percent > Scale::ONE.percent()) {
+            return Err(format!("{gpus}: memoryScale above 1 is for all GPUs of a node: set it beside cardOverrides"));
+        }
+        Ok(Self { gpus, settings })
+    }
+}
+
+impl From<CardOverride> for Entry {
+    fn from(CardOverride { gpus, settings }: CardOverride) -> Self {
+        let keys = Self {
+            slots_per_card: settings.slots.map(Within::new),
+            tier: settings.tier.map(|tier| if tier == Tier::Shim { Served::Shim } else { Served::Accounting }),
+            memory_scale: settings.memory_scale.map(Scale::of_percent),
+            cores_scale: settings.cores_scale.map(Scale::of_percent),
+            ..Self::default()
+        };
+        match gpus {
+            Gpus::Model(model) => Self { model: Some(model), ..keys },
+            Gpus::Uuid(uuid) => Self { uuid: Some(uuid), ..keys },
+            Gpus::Index(index) => Self { index: Some(Within::new(index)), ..keys },
+        }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Refuses keys of some GPUs that a node of this tier can't have.
+    pub(crate) fn check_card_overrides(&self, served: Tier) -> Result<(), ConfigError> {
+        let is_scaled = |entry: &CardOverride| {
+            served == Tier::Mig && (entry.settings.memory_scale.is_some() || entry.settings.cores_scale.is_some())
+        };
+        let is_ruled_out = |entry: &&CardOverride| {
+            is_scaled(entry) || (entry.settings.tier.is_some() && matches!(served, Tier::Mps | Tier::Mig))
+        };
+        let Some(CardOverride { gpus, .. }) = self.card_overrides.0.iter().find(is_ruled_out) else { return Ok(()) };
+        let keys = if served == Tier::Mig { "tier, memoryScale and coresScale" } else { "tier" };
+        Err(ConfigError::Disagreement(format!(
+            "cardOverrides, {gpus}: on a node of tier {served} all GPUs have the same {keys}"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use divvy_api::Memory;
+    use divvy_node_core::inventory::MigInstance;
+    use divvy_runtime::settings::from_text;
+
+    use super::*;
+
+    fn inventory() -> Arc<Inventory> {
+        let card = |(index, (id, model)): (u32, &(&str, &str))| CardInfo {
+            index: Some(index),
+            model: (*model).to_owned(),
+            ..CardInfo::healthy(id.parse().expect("a UUID"), Memory::mib(1024))
+        };
+        let mut cards: Vec<_> =
+            (0..).zip(&[("GPU-a", "NVIDIA L4"), ("GPU-b", "NVIDIA H100 80GB HBM3")]).map(card).collect();
+        let mig = MigInstance {
+            profile: "1g.10gb".parse().expect("a profile"),
+            parent: "GPU-c".parse().expect("a UUID"),
+            gi: 1,
+            ci: 0,
+            by_profile: false,
+        };
+        cards.push(CardInfo { mig: Some(mig), ..card((2, &("MIG-d", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"))) });
+        Arc::new(Inventory { cards, ..Inventory::default() })
+    }
+
+    fn applied(text: &str, tier: Served) -> [String; 3] {
+        let overrides: CardOverrides = from_text(text).expect(text);
+        let inventory = overrides.apply(inventory(), tier);
+        let said = |card: &CardInfo| {
+            let CardSettings { slots, tier, memory_scale, cores_scale } = card.settings;
+            let slots = slots.map(|slots| format!("{slots} slots"));
+            let scales = [memory_scale.map(|of| format!("memory {of}%")), cores_scale.map(|of| format!("cores {of}%"))];
+            [slots, tier.map(|tier| tier.to_string())].into_iter().chain(scales).flatten().collect::<Vec<_>>().join(" ")
+        };
+        [0, 1, 2].map(|at| said(&inventory.cards[at]))
+    }
+
+    #[test]
+    fn gpus_are_selected_by_model_uuid_and_index() {
+        let by = |gpus: &str| applied(&format!("[{{{gpus}, slotsPerCard: 4}}]"), Served::Auto);
+        assert_eq!(by("model: L4"), ["4 slots", "", ""]);
+        assert_eq!(by("model: H100"), ["", "4 slots", "4 slots"], "and its instances");
+        assert_eq!(by("model: '=NVIDIA H100 80GB HBM3'"), ["", "4 slots", ""]);
+        assert_eq!(by("uuid: GPU-a"), ["4 slots", "", ""]);
+        assert_eq!([by("uuid: GPU-c"), by("uuid: MIG-d"), by("index: 2")], [["", "", "4 slots"]; 3]);
+    }
+
+    #[test]
+    fn last_entry_with_a_key_counts() {
+        let text = "[{model: NVIDIA, slotsPerCard: 8, coresScale: 1.5}, {index: 1, slotsPerCard: 2, memoryScale: 0.9}]";
+        assert_eq!(
+            applied(text, Served::Auto),
+            ["8 slots cores 150%", "2 slots memory 90% cores 150%", "8 slots cores 150%"]
+        );
+    }
+
+    #[test]
+    fn others_keep_the_tier_of_the_node() {
+        let text = "[{uuid: GPU-a, tier: shim}]";
+        assert_eq!(applied(text, Served::Accounting), ["shim", "accounting", "accounting"]);
+        assert_eq!(applied(text, Served::Shim), ["shim", "", ""]);
+        assert_eq!(applied("[{uuid: GPU-a, tier: accounting}]", Served::Auto), ["accounting", "", ""]);
+    }
+
+    #[test]
+    fn entries_without_a_gpu_are_named() {
+        let overrides: CardOverrides =
+            from_text("[{uuid: GPU-x, slotsPerCard: 1}, {index: 0, slotsPerCard: 1}, {model: A100, slotsPerCard: 1}]")
+                .expect("valid");
+        assert_eq!(overrides.unmatched(&inventory()).as_deref(), Some("uuid GPU-x, nor with model A100"));
+        let problem = Some("NVML hangs".to_owned());
+        let inventory = Inventory { problem, ..Inventory::clone(&inventory()) };
+        assert_eq!(overrides.unmatched(&inventory), None, "there may be more");
+    }
+
+    #[test]
+    fn contradictory_entries_are_refused_by_key_and_value() {
+        let refused = |text: &str| from_text::<CardOverrides>(text).expect_err(text).to_string();
+        insta::assert_snapshot!(refused("[{slotsPerCard: 4}]"), @r#"an entry names no GPUs: give it one of model, uuid and index at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{model: L4, index: 0, slotsPerCard: 4}]"), @r#"an entry has model and index: expected one of them at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{index: 0}]"), @r#"index 0 has no keys: expected slotsPerCard, tier, memoryScale or coresScale at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{index: 0, slotsPerCard: 4}, {index: 1, tier: shim}, {index: 0, coresScale: 2}]"), @"index 0 has two entries: write its keys into one");
+        insta::assert_snapshot!(refused("[{index: 0, slotsPerCard: 0}]"), @r#""0" is not a whole number from 1 to 256 at line 1, column 27"#);
+        insta::assert_snapshot!(refused("[{index: 0, memoryScale: 1.5}]"), @r#"index 0: memoryScale above 1 is for all GPUs of a node: set it beside cardOverrides at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{index: 0, tier: mps}]"), @r#"index 0: tier can be accounting or shim here: the others are for all GPUs of a node at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{uuid: 5f3a, slotsPerCard: 4}]"), @r#""5f3a" is not a GPU UUID: expected "GPU-" or "MIG-" followed by letters, digits, '-' or '/' at line 1, column 9"#);
+        insta::assert_snapshot!(refused("[{index: -1, slotsPerCard: 4}]"), @r#""-1" is not a whole number from 0 to 127 at line 1, column 10"#);
+        insta::assert_snapshot!(refused("[{model: ' ', slotsPerCard: 4}]"), @r#"model " " matches no GPU: write it as nvidia-smi -L does at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{index: 0, slots: 4}]"), @r#"unknown field `slots`, expected one of model, uuid, index, slotsPerCard, tier, memoryScale, coresScale at line 1, column 13"#);
+        insta::assert_snapshot!(refused("index=0"), @r#""index=0" is not a list such as [{index: 0, slotsPerCard: 4}]"#);
+    }
+}
