@@ -61,6 +61,9 @@ pub struct GpuNodeStatus {
     /// Most containers that can share a GPU, unless the GPU has its own; `None` in reports of older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots_per_card: Option<u32>,
+    /// NVLink domain and clique of the GPUs, as the label `nvidia.com/gpu.clique` has them, where NVLink reaches other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clique: Option<String>,
     /// Oversubscription of the GPUs' memory, where the node is configured for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oversubscription: Option<Oversubscription>,
@@ -222,6 +225,13 @@ impl Default for Scales {
     }
 }
 
+// === impl GpuNodeStatus ===
+
+impl GpuNodeStatus {
+    /// Fields that are left out where they have nothing to say: a writer that merges has to remove them.
+    pub const OPTIONAL: [&str; 3] = ["slotsPerCard", "clique", "oversubscription"];
+}
+
 // === impl CardStatus ===
 
 impl CardStatus {
@@ -311,6 +321,17 @@ mod tests {
     fn empty_spec_serialises_as_empty_object() {
         let spec: GpuNodeSpec = serde_json::from_str("{}").expect("every field has a default");
         assert_eq!(serde_json::to_string(&spec).expect("JSON"), "{}");
+    }
+
+    #[test]
+    fn optional_fields_of_the_status_are_known() {
+        let left_out = serde_json::to_value(GpuNodeStatus::default()).expect("JSON");
+        let schema = serde_json::to_value(schemars::schema_for!(GpuNodeStatus)).expect("JSON");
+        let all = schema["properties"].as_object().expect("a struct").keys();
+        let optional: Vec<&String> = all.filter(|field| left_out.get(field).is_none()).collect();
+        let mut known = GpuNodeStatus::OPTIONAL;
+        known.sort_unstable();
+        assert_eq!(optional, known);
     }
 
     #[test]

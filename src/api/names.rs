@@ -75,6 +75,9 @@ pub mod annotation {
     pub const OUTPUTS: [&str; 5] = [REQUEST, DIALECT, NODE_FIT, PLANNED, CARDS];
 }
 
+/// Label of GPU feature discovery for a Node's NVLink domain and clique: `<clusterUUID>.<cliqueId>`.
+pub const CLIQUE: &str = "nvidia.com/gpu.clique";
+
 /// Taints of effect `PreferNoSchedule` that keep pods without GPUs off nodes where pods with GPUs will need the CPU.
 pub mod taint {
     /// On nodes with GPU capacity that expected requests can use.

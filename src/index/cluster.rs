@@ -8,6 +8,7 @@
 //! The state is behind one lock for those that change it; readers take a view of the table, which never changes and which
 //! they hold without a lock. No API object is kept.
 
+mod cliques;
 mod gangs;
 
 use std::collections::{BTreeSet, HashSet};
@@ -360,12 +361,28 @@ impl Index {
     /// Ranks the nodes of these names by how well the pod fits there. Each node comes once. Without `all`, nodes whose plans
     /// are worse than others' may be left out.
     pub fn rank(&self, query: &Query<'_>, names: &[&str], all: bool) -> Ranking {
-        let mut ranking = Ranking::default();
         let view = self.view();
-        let nodes = view.look_up(names, |name| ranking.unknown.push(name));
+        let mut unknown = Vec::new();
+        let nodes = view.look_up(names, |name| unknown.push(name));
         let own = self.reserved_place(query, &view);
+        let (near, others) = self.near(query, &view, nodes);
+        let mut ranking = Ranking { unknown, ..self.rank_nodes(query, &view, (others, all), own) };
+        if !near.is_empty() {
+            ranking.add_near(self.rank_nodes(query, &view, (near, all), own));
+        }
+        ranking
+    }
+
+    fn rank_nodes(
+        &self,
+        query: &Query<'_>,
+        view: &View,
+        (nodes, all): (Vec<NodeRef>, bool),
+        own: Option<u32>,
+    ) -> Ranking {
+        let mut ranking = Ranking::default();
         let by_fragmentation = query.looks_ahead(&self.expected());
-        let by_cost = |nodes: &[NodeRef]| unpoisoned(self.scorer.lock()).rank(query, &view, (nodes, all), own);
+        let by_cost = |nodes: &[NodeRef]| unpoisoned(self.scorer.lock()).rank(query, view, (nodes, all), own);
         if by_fragmentation && !query.takes_a_search() {
             ranking.fitting = by_cost(&nodes);
             if ranking.fitting.is_empty() {
@@ -375,9 +392,9 @@ impl Index {
         }
         let own_rating = own.and_then(|place| Some((place, query.rate_without_itself(view.node(place)?).into())));
         if query.is_slow() {
-            self.rank_by_search(query, &view, (nodes, all), own_rating, &mut ranking);
+            self.rank_by_search(query, view, (nodes, all), own_rating, &mut ranking);
         } else {
-            rank_by_table(query, &view, (nodes, all), own_rating, &mut ranking);
+            rank_by_table(query, view, (nodes, all), own_rating, &mut ranking);
         }
         if by_fragmentation {
             let fitting: Vec<NodeRef> = ranking.fitting.iter().map(|(node, _)| *node).collect();
@@ -559,6 +576,14 @@ impl Index {
 // === impl Ranking ===
 
 impl Ranking {
+    /// Adds nodes that are near others of the pod's group.
+    fn add_near(&mut self, near: Self) {
+        self.fitting.extend(near.fitting.into_iter().map(|(node, score)| (node, score.near())));
+        self.fitting.sort_unstable_by_key(|(node, _)| node.name);
+        self.failing.extend(near.failing);
+        self.failing.sort_unstable_by_key(|node| node.name);
+    }
+
     /// Sorts nodes by whether the pod fits: by `own` at that place, elsewhere by `rating`, which is called with the best score
     /// so far.
     fn sort(

@@ -67,7 +67,7 @@ pub(crate) struct ClusterState {
 }
 
 /// A Node, as far as it decides where pods go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeObject {
     /// Why the scheduler gives it no pods.
     pub unschedulable: Option<Unschedulable>,
@@ -80,6 +80,8 @@ pub struct NodeObject {
     pub soft_taints: [bool; 2],
     /// Whether a taint of somebody else keeps off pods that don't tolerate it.
     pub is_tainted: bool,
+    /// Label `nvidia.com/gpu.clique`, by GPU feature discovery, `divvy-node` or an administrator.
+    pub clique: Option<Arc<str>>,
 }
 
 /// A pod that asks for cards and hasn't ended.
@@ -145,9 +147,11 @@ impl ClusterState {
 
     /// Applies a Node that was added or changed. Heartbeats change nothing.
     pub(crate) fn apply_node(&mut self, name: &str, object: NodeObject) -> Touched {
+        let beside_taints =
+            |object: &NodeObject| NodeObject { soft_taints: [false; 2], is_tainted: false, ..object.clone() };
+        let now = beside_taints(&object);
         let before = self.node_objects.insert(name.to_owned(), object);
-        let beside_taints = |object| NodeObject { soft_taints: [false; 2], is_tainted: false, ..object };
-        let is_news = before.map(beside_taints) != Some(beside_taints(object));
+        let is_news = before.as_ref().map(beside_taints) != Some(now);
         self.known_node(name).filter(|_| is_news).into_iter().collect()
     }
 
@@ -199,6 +203,11 @@ impl ClusterState {
     /// Node objects by name.
     pub(crate) fn node_objects(&self) -> &HashMap<String, NodeObject> {
         &self.node_objects
+    }
+
+    /// NVLink domain and clique of a node: by its Node, else as its daemon reports.
+    fn clique(&self, name: &str, report: &Report) -> Option<Arc<str>> {
+        self.node_objects.get(name).and_then(|object| object.clique.clone()).or_else(|| report.clique.clone())
     }
 
     /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.
@@ -516,6 +525,7 @@ impl ClusterState {
             holders,
             closed: self.without_plugin(name, report).or_else(|| report.closed.clone()),
             tier: report.tier,
+            clique: self.clique(name, report),
             unschedulable: self.unschedulable(name),
             cpu_milli: self.free_cpu(name),
             hardware: Arc::clone(&report.hardware),
@@ -566,6 +576,7 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
         closed: Some(unusable.to_string().into()),
         unschedulable: None,
         tier: Tier::default(),
+        clique: None,
         cpu_milli: None,
         hardware: Arc::default(),
         ledger_revision: 0,

@@ -44,6 +44,9 @@ pub struct CardInfo {
     pub minor: Option<u32>,
     /// NVML's index, by which `nvidia-smi` lists it; another one after a reboot, maybe.
     pub index: Option<u32>,
+    /// NVLink domain and clique, as the label `nvidia.com/gpu.clique` has them: it is linked with all GPUs of the same one,
+    /// also those of other nodes.
+    pub clique: Option<String>,
     /// NUMA node.
     pub numa: Option<u32>,
     /// Which MIG instance it is; then `minor`, `index`, `numa` and `pci_bus_id` are its GPU's. `None`: a whole GPU.
@@ -139,6 +142,7 @@ impl CardInfo {
             pci_bus_id: String::new(),
             minor: None,
             index: None,
+            clique: None,
             numa: None,
             mig: None,
             health: CardHealth::Healthy,
@@ -174,6 +178,14 @@ impl CardInfo {
 // === impl Inventory ===
 
 impl Inventory {
+    /// NVLink domain and clique of all cards that are in any; `None` too where they are in several, as GPU feature discovery
+    /// has it.
+    pub fn clique(&self) -> Option<&str> {
+        let mut cliques = self.cards.iter().filter_map(|card| card.clique.as_deref());
+        let first = cliques.next()?;
+        cliques.all(|clique| clique == first).then_some(first)
+    }
+
     /// This inventory with GPUs unhealthy, as on a node where the hardware must enforce every share.
     #[must_use]
     pub fn of_instances(self: Arc<Self>) -> Arc<Self> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_api::names::taint;
+use divvy_api::names::{CLIQUE, taint};
 use divvy_api::quantity::parse_cpu;
 use divvy_index::Unschedulable;
 use divvy_index::demand::SchedulingConfig;
@@ -90,6 +90,12 @@ impl NodeObject {
             soft_taints: taint::SOFT
                 .map(|key| self.taints().any(|taint| taint.key == key && taint.effect == taint::EFFECT)),
             is_tainted: self.taints().any(Taint::keeps_off),
+            clique: self
+                .metadata
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(CLIQUE))
+                .map(|clique| clique.as_str().into()),
         }
     }
 
@@ -128,6 +134,16 @@ mod tests {
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "95500m", "memory": "1Ti" } })), Some(95_500));
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "many" } })), None);
         assert_eq!((cpu(json!({ "allocatable": null })), cpu(Value::Null)), (None, None));
+    }
+
+    #[test]
+    fn clique_is_read_from_the_label() {
+        let clique = |metadata: Value| {
+            let node: NodeObject = serde_json::from_value(json!({ "metadata": metadata })).expect("a Node");
+            node.view(&SchedulingConfig::default()).clique
+        };
+        assert_eq!(clique(json!({ "labels": { "nvidia.com/gpu.clique": "d.0", "a": "b" } })).as_deref(), Some("d.0"));
+        assert_eq!((clique(json!({ "labels": { "a": "b" } })), clique(json!({}))), (None, None));
     }
 
     #[test]

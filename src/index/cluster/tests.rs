@@ -1,8 +1,9 @@
+mod cliques;
 mod gangs;
 mod histories;
 mod quotas;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use divvy_api::annotation::{self, Planned, PolicyName};

@@ -30,6 +30,8 @@ pub struct Node {
     pub unschedulable: Option<Unschedulable>,
     /// The strongest isolation tier of its cards.
     pub tier: Tier,
+    /// NVLink domain and clique of its cards, where NVLink reaches other nodes.
+    pub clique: Option<Arc<str>>,
     /// Free thousandths of a CPU core; `None` if it isn't known.
     pub cpu_milli: Option<u32>,
     /// Revision of the ledger that is shown.

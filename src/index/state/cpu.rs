@@ -48,6 +48,11 @@ impl CpuRequests {
         self.pods_on_nodes.get(uid).is_some_and(|pod| &*pod.node == node)
     }
 
+    /// The node of a pod.
+    pub(crate) fn node_of(&self, uid: &str) -> Option<&Arc<str>> {
+        self.pods_on_nodes.get(uid).map(|pod| &pod.node)
+    }
+
     /// UIDs of pods on nodes.
     pub(crate) fn pods_on_nodes(&self) -> impl Iterator<Item = &Arc<str>> {
         self.pods_on_nodes.keys()

@@ -217,6 +217,19 @@ impl ClusterState {
         Turn::Due(Due { group: Arc::clone(group), members: missing, least, placed, until })
     }
 
+    /// Nodes where other pods of a pod's group are or have GPUs reserved, and how many have none yet, this one included.
+    pub(crate) fn nodes_of_group(&self, demand: &Demand) -> Option<(Vec<String>, usize)> {
+        let Group { members, .. } = self.gangs.groups.get(demand.group.as_ref()?)?;
+        let node = |uid: &Arc<str>| {
+            let reserved = self.reservation_of(uid).map(|reservation| reservation.planned.node.clone());
+            reserved.or_else(|| self.cpu.node_of(uid).map(ToString::to_string))
+        };
+        let others = members.keys().filter(|uid| **uid != demand.uid);
+        let nodes: Vec<String> = others.filter_map(node).collect();
+        let waiting = members.len().saturating_sub(nodes.len()).max(1);
+        Some((nodes, waiting))
+    }
+
     /// Pods for which GPUs are held.
     pub(crate) fn held(&self) -> Vec<HeldPod> {
         let held = |uid: &Arc<str>| {

@@ -30,6 +30,8 @@ pub(crate) struct Report {
     pub(crate) closed: Option<Arc<str>>,
     /// The strongest of its cards.
     pub(crate) tier: Tier,
+    /// NVLink domain and clique of its cards.
+    pub(crate) clique: Option<Arc<str>>,
     pub(crate) ledger_revision: u64,
 }
 
@@ -152,8 +154,20 @@ impl Report {
         let links = shared.links(cards.len(), |a, b| rows[a].get(b).copied().unwrap_or_default());
         let tier = cards.iter().map(|card| card.tier).max().unwrap_or(status.tier);
         let slots = cards.iter().map(|card| card.free_slots).collect();
+        let clique = status.clique.as_deref().map(Arc::from);
         let (closed, ledger_revision) = (closed(node, status), status.ledger_revision);
-        Ok(Self { cards, slots, hardware, unhealthy: unhealthy.into(), links, pods, closed, tier, ledger_revision })
+        Ok(Self {
+            cards,
+            slots,
+            hardware,
+            unhealthy: unhealthy.into(),
+            links,
+            pods,
+            closed,
+            tier,
+            clique,
+            ledger_revision,
+        })
     }
 
     pub(crate) fn pod(&self, uid: &str) -> Option<&Reported> {

@@ -50,6 +50,9 @@ pub struct NodeReport {
     /// Most containers that can share a GPU, unless the GPU has its own number; absent if the daemon hasn't said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots_per_card: Option<u32>,
+    /// NVLink domain and clique of the GPUs, where NVLink reaches other nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clique: Option<String>,
     /// Oversubscription of the GPUs' memory, where the node is configured for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oversubscription: Option<OversubscriptionReport>,
@@ -125,13 +128,14 @@ impl NodeReport {
         let oversubscription = said.oversubscription.map(|Oversubscription { memory_scale, host_memory }| {
             OversubscriptionReport { memory_scale, host_memory_mi: Amount::of_host(host_memory, held) }
         });
-        let Said { tier, slots_per_card, ledger_revision, conditions, .. } = said;
+        let Said { tier, slots_per_card, clique, ledger_revision, conditions, .. } = said;
         let name = found.name.clone();
         Self {
             name,
             takes_pods,
             tier,
             slots_per_card,
+            clique,
             oversubscription,
             ledger_revision,
             problems,

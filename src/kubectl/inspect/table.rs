@@ -20,7 +20,9 @@ fn block(node: &NodeReport, wide: bool, with_heads: bool) -> String {
     let state = if node.takes_pods { "takes pods" } else { "TAKES NO PODS" };
     let tier = node.tier.as_ref().map(|tier| format!(", tier {}", plain(tier))).unwrap_or_default();
     let host_memory = node.oversubscription.map(host_memory).unwrap_or_default();
-    let head = format!("{}: {state}{tier}, {}{host_memory}\n", plain(&node.name), sums(&node.totals));
+    let clique = node.clique.as_ref().filter(|_| wide).map(|clique| format!(", NVLink clique {}", plain(clique)));
+    let clique = clique.unwrap_or_default();
+    let head = format!("{}: {state}{tier}{clique}, {}{host_memory}\n", plain(&node.name), sums(&node.totals));
     let problems = node.problems.iter().map(|problem| format!("  problem: {}\n", plain(problem)));
     let length =
         if wide { usize::MAX } else { distinct_length(node.cards.iter().map(|card| card.uuid.as_str()).collect()) };

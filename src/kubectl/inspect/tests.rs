@@ -361,6 +361,7 @@ fn status_of_todays_daemon_is_read_whole() {
         tier: Tier::Mps,
         scales: Scales { memory: 50, cores: 300 },
         slots_per_card: Some(16),
+        clique: Some("d.0".to_owned()),
         oversubscription: Some(Oversubscription { memory_scale: 150, host_memory: Memory::mib(9) }),
         ledger_revision: 5,
         conditions: serde_json::from_value(json!([{

@@ -112,7 +112,11 @@ impl Cluster {
     /// By merge patch: every field of the status is written each time, and a definition older than the daemon prunes what it
     /// doesn't declare, where server-side apply answers 500 (`field not declared in schema`, 1.36.3) and writes nothing.
     pub(super) async fn write_gpu_node(&self, status: &GpuNodeStatus) -> kube::Result<Cached<GpuNode>> {
-        let patch = json!({ "status": status });
+        let mut patch = json!({ "status": status });
+        // A merge patch keeps what it doesn't name.
+        for field in GpuNodeStatus::OPTIONAL {
+            patch["status"].as_object_mut().expect("a struct is an object").entry(field).or_insert(Value::Null);
+        }
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {

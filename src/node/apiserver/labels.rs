@@ -19,6 +19,7 @@ pub(super) fn labels(inventory: &Inventory, slots_per_card: u32) -> BTreeMap<Str
         ("gpu.count", (!cards.is_empty()).then(|| cards.len().to_string())),
         ("gpu.product", common(&|card| value(&card.model))),
         ("gpu.memory", common(&|card| card.memory.as_mib().to_string())),
+        ("gpu.clique", inventory.clique().map(str::to_owned)),
         ("gpu.replicas", common(&|card| card.slots(slots_per_card).to_string())),
         ("cuda.driver-version.full", version.clone()),
         ("cuda.driver-version.major", part(&version, 0)),

@@ -36,6 +36,7 @@ pub(super) fn status(
         tier,
         scales,
         slots_per_card: Some(slots_per_card),
+        clique: view.inventory.clique().map(str::to_owned),
         oversubscription,
         ledger_revision: view.revision,
         conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),

@@ -17,7 +17,7 @@ use divvy_node::nvml::{HealthOptions, InventoryHandle, InventoryOptions, watch};
 use divvy_node_core::inventory::{CardHealth, CardInfo, CardProcess, Inventory};
 use divvy_placement::Link;
 use divvy_runtime::settings::from_text;
-use fake_nvml::{Call, CardState, NvmlReturn, Scenario};
+use fake_nvml::{Call, CardState, FabricScenario, NvmlReturn, Scenario};
 use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
@@ -353,6 +353,27 @@ async fn gpu_without_any_figure_of_its_memory_names_the_key() {
     });
     let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 0).is_some()).await;
     insta::assert_snapshot!(reason(&sick, 0).unwrap(), @r#"NVML reports no memory for this GPU: set memoryOverride for model "NVIDIA GB10" in the daemon's configuration"#);
+}
+
+#[tokio::test]
+async fn clique_is_known_of_registered_gpus_of_a_larger_fabric() {
+    let mut scenario = Scenario::gb200_nvl72(0x5f, 7);
+    let fabric = |scenario: &mut Scenario, card: usize| *scenario.cards[card].fabric.as_mut().unwrap();
+    scenario.cards[1].fabric = Some(FabricScenario { registered: false, ..fabric(&mut scenario, 1) });
+    scenario.cards[2].fabric = Some(FabricScenario { cluster: [0; 16], ..fabric(&mut scenario, 2) });
+    scenario.cards[3].fabric = None;
+    let mut machine = Machine::start(scenario);
+    let inventory = machine.until_well().await;
+    let clique = "5f5f5f5f-5f5f-5f5f-5f5f-5f5f5f5f5f5f.7";
+    let cliques: Vec<_> = inventory.cards.iter().map(|card| card.clique.as_deref()).collect();
+    assert_eq!(cliques, [Some(clique), None, None, None]);
+    assert_eq!(inventory.clique(), Some(clique), "of those that are in one");
+    machine.change(|scenario| {
+        let fabric = scenario.cards[0].fabric.unwrap();
+        scenario.cards[1].fabric = Some(FabricScenario { clique: 8, ..fabric });
+    });
+    let two = machine.until("another clique", |inventory| inventory.cards[1].clique.is_some()).await;
+    assert_eq!(two.clique(), None, "they are in several");
 }
 
 #[tokio::test]

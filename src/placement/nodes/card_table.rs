@@ -360,7 +360,11 @@ impl<'g> NodeCards<'g> {
     }
 
     fn score(self, cost: Cost, policy: &Policy) -> NodeScore {
-        NodeScore { plan: Reverse(cost), node: Reverse(policy.node_cost(self.site.load, self.free.len())) }
+        NodeScore {
+            plan: Reverse(cost),
+            is_near: false,
+            node: Reverse(policy.node_cost(self.site.load, self.free.len())),
+        }
     }
 }
 

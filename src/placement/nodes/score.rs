@@ -12,7 +12,9 @@ use crate::problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeScore {
     pub(crate) plan: Reverse<Cost>,
-    /// Decides between plans that are equal.
+    /// Whether the node is near others of the pod's group; decides between plans that are equal.
+    pub(crate) is_near: bool,
+    /// Decides between such nodes.
     pub(crate) node: Reverse<u64>,
 }
 
@@ -21,7 +23,13 @@ pub struct NodeScore {
 impl NodeScore {
     /// A plan that is worth less the more it costs; of equals, the node with less left over is better.
     pub fn of_cost(cost: [u64; 2], leftover: u64) -> Self {
-        Self { plan: Reverse([cost[0], cost[1], 0, 0, 0]), node: Reverse(leftover) }
+        Self { plan: Reverse([cost[0], cost[1], 0, 0, 0]), is_near: false, node: Reverse(leftover) }
+    }
+
+    /// Score of the same plan on a node that is near others of the pod's group.
+    #[must_use]
+    pub fn near(self) -> Self {
+        Self { is_near: true, ..self }
     }
 
     /// Whether the plans are worth the same; the nodes may still differ.
@@ -35,5 +43,9 @@ pub fn score(cards: &[Card], links: &Links, pod: &PodRequest<'_>, plan: &Plan, p
     let problem = Problem::new(cards, pod);
     let chosen_by = problem.chosen_by(plan);
     let mut judge = Judge::new(&problem, links, policy);
-    NodeScore { plan: Reverse(judge.cost(&Outcome::of(&problem, &chosen_by))), node: Reverse(judge.node_cost()) }
+    NodeScore {
+        plan: Reverse(judge.cost(&Outcome::of(&problem, &chosen_by))),
+        is_near: false,
+        node: Reverse(judge.node_cost()),
+    }
 }

@@ -35,6 +35,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "nvmlDeviceGetTotalEnergyConsumption",
     "nvmlDeviceGetCurrentClocksThrottleReasons",
     "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetGpuFabricInfo",
     "nvmlDeviceGetTopologyCommonAncestor",
     "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetNvLinkRemotePciInfo_v2",

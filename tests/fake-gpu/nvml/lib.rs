@@ -35,6 +35,6 @@ mod shared;
 
 pub use install::install;
 pub use scenario::{
-    Call, CardScenario, CardState, InstanceScenario, LinkScenario, MigScenario, NvmlReturn, PciLevel, Process,
-    RemappedRows, Scenario, ScenarioError, SensorScenario, XidEvent,
+    Call, CardScenario, CardState, FabricScenario, InstanceScenario, LinkScenario, MigScenario, NvmlReturn, PciLevel,
+    Process, RemappedRows, Scenario, ScenarioError, SensorScenario, XidEvent,
 };

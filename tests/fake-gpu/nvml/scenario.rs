@@ -85,6 +85,9 @@ pub struct CardScenario {
     /// Sensors and counters.
     #[serde(default)]
     pub sensors: SensorScenario,
+    /// NVLink fabric that reaches beyond the machine; `None`: none.
+    #[serde(default)]
+    pub fabric: Option<FabricScenario>,
     /// `None`: the card can't be cut.
     #[serde(default)]
     pub mig: Option<MigScenario>,
@@ -97,6 +100,19 @@ pub struct CardScenario {
     /// Whether it is there.
     #[serde(default)]
     pub state: CardState,
+}
+
+/// `nvmlGpuFabricInfo_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FabricScenario {
+    /// Bytes of the UUID of the NVLink domain; 0 on machines whose NVLinks end within them.
+    pub cluster: [u8; 16],
+    /// Part of the domain.
+    pub clique: u32,
+    /// Whether the fabric manager has registered the card (`NVML_GPU_FABRIC_STATE_COMPLETED`).
+    #[serde(default = "yes")]
+    pub registered: bool,
 }
 
 /// Whether a card is there.
@@ -199,6 +215,10 @@ pub enum ScenarioError {
 
 /// Domain, bus and device numbers.
 pub(crate) type PciAddress = (u32, u32, u32);
+
+fn yes() -> bool {
+    true
+}
 
 fn hopper() -> (i32, i32) {
     (9, 0)

@@ -115,6 +115,8 @@ impl Instance {
             sensors: Sensors { ecc_uncorrected: gpu.sensors.ecc_uncorrected, ..Sensors::default() },
             processes: self.processes.clone(),
             partition: None,
+            // NVLink isn't for instances.
+            clique: None,
             pci_bus_id: gpu.pci_bus_id.clone(),
             ..*gpu
         })

@@ -6,6 +6,7 @@ use std::ffi::c_uint;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet, Nvml};
 use nvml_wrapper_sys::bindings as sys;
+use uuid::Uuid;
 
 use crate::nvml::readings::RemappedRows;
 
@@ -81,6 +82,20 @@ pub(super) fn remapped_rows(nvml: &Nvml, device: &Device<'_>) -> Result<Remapped
         function(device.handle(), &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed)
     })?;
     Ok(RemappedRows { corrected, uncorrected, pending: pending != 0, failed: failed != 0 })
+}
+
+/// The card's NVLink domain and clique by `nvmlDeviceGetGpuFabricInfo`, in the form of GPU feature discovery's label
+/// `nvidia.com/gpu.clique`; `None`: it isn't registered with a fabric that reaches beyond its node (k8s-device-plugin,
+/// `internal/lm/imex.go`; go-nvlib, `IsFabricAttached`).
+pub(super) fn clique(nvml: &Nvml, device: &Device<'_>) -> Result<Option<String>, NvmlError> {
+    let function = nvml_sym(nvml.lib().nvmlDeviceGetGpuFabricInfo.as_ref())?;
+    let mut info = sys::nvmlGpuFabricInfo_t { clusterUuid: [0; 16], status: 0, cliqueId: 0, state: 0 };
+    // SAFETY: the handle comes from this NVML and is used while it is open; the result is valid for writes.
+    nvml_try(unsafe { function(device.handle(), &raw mut info) })?;
+    let is_attached = u32::from(info.state) == sys::NVML_GPU_FABRIC_STATE_COMPLETED
+        && info.status == sys::nvmlReturn_enum_NVML_SUCCESS
+        && info.clusterUuid != [0; 16];
+    Ok(is_attached.then(|| format!("{}.{}", Uuid::from_bytes(info.clusterUuid), info.cliqueId)))
 }
 
 /// `nvmlDeviceGetNvLinkRemoteDeviceType`, because nvml-wrapper writes the answer into a temporary and then returns

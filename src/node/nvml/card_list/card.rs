@@ -168,6 +168,7 @@ impl Card {
         info.model = sample.model.unwrap_or_else(|| std::mem::take(&mut info.model));
         info.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut info.pci_bus_id));
         info.minor = sample.minor.or(info.minor);
+        info.clique = sample.clique;
         info.index = sample.index.or(info.index);
         info.numa = sample.numa.or(info.numa);
     }

@@ -28,6 +28,7 @@ fn sample() -> Sample {
         pci_bus_id: None,
         minor: None,
         index: None,
+        clique: None,
         numa: None,
         processes: None,
         sensors: Sensors::default(),

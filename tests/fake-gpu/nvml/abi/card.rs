@@ -14,7 +14,9 @@ use fake_card::{compute_mode, set_compute_mode};
 
 use super::{code, write};
 use crate::driver::{self, events};
-use crate::scenario::{CardScenario, LinkScenario, NvmlReturn, PciLevel, Process, Scenario, parse_pci_bus_id};
+use crate::scenario::{
+    CardScenario, FabricScenario, LinkScenario, NvmlReturn, PciLevel, Process, Scenario, parse_pci_bus_id,
+};
 use crate::shared;
 
 /// A GH100; no caller decides by it.
@@ -111,6 +113,10 @@ functions! {
         write::value(pending, rows.pending.into())?;
         write::value(failed, rows.failed.into())
     };
+    nvmlDeviceGetGpuFabricInfo(info: *mut sys::nvmlGpuFabricInfo_t) = |_, card| {
+        let fabric = card.fabric.ok_or(NvmlReturn::NotSupported)?;
+        write::value(info, fabric_info(fabric)?)
+    };
     nvmlDeviceGetTopologyCommonAncestor(other: nvmlDevice_t, level: *mut nvmlGpuTopologyLevel_t) = |driver, card| {
         let other = driver.card(other.addr())?;
         write::value(level, common_ancestor(driver.session()?, &card.uuid, &other.uuid))
@@ -181,6 +187,17 @@ fn pci_info(bus_id: &str) -> Result<nvmlPciInfo_t, NvmlReturn> {
         pciSubSystemId: 0,
         busId: write::array(bus_id),
     })
+}
+
+/// What the fabric manager has told the card; nothing before it has.
+fn fabric_info(fabric: FabricScenario) -> Result<sys::nvmlGpuFabricInfo_t, NvmlReturn> {
+    let (clusterUuid, cliqueId, state) = if fabric.registered {
+        (fabric.cluster, fabric.clique, sys::NVML_GPU_FABRIC_STATE_COMPLETED)
+    } else {
+        ([0; 16], 0, sys::NVML_GPU_FABRIC_STATE_IN_PROGRESS)
+    };
+    let state = state.try_into().map_err(|_wide| NvmlReturn::Unknown)?;
+    Ok(sys::nvmlGpuFabricInfo_t { clusterUuid, status: sys::nvmlReturn_enum_NVML_SUCCESS, cliqueId, state })
 }
 
 pub(super) fn processes(card: &CardScenario) -> Vec<nvmlProcessInfo_t> {

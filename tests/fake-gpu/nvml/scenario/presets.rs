@@ -1,6 +1,6 @@
 //! Machines that people have.
 
-use super::{CardScenario, CardState, LinkScenario, PciLevel, Scenario, SensorScenario};
+use super::{CardScenario, CardState, FabricScenario, LinkScenario, PciLevel, Scenario, SensorScenario};
 
 const GIB: u64 = 1 << 30;
 
@@ -37,6 +37,14 @@ impl Scenario {
             };
             scenario.link_mut(&Self::uuid(a), &Self::uuid(b)).nvlinks = nvlinks;
         }
+        scenario
+    }
+
+    /// One node of a GB200 NVL72: four GPUs of a domain and a clique that other nodes are in too.
+    pub fn gb200_nvl72(domain: u8, clique: u32) -> Self {
+        let mut scenario = Self { nvswitch_links: 18, ..Self::uniform(4, "NVIDIA GB200", 189 * GIB) };
+        let fabric = FabricScenario { cluster: [domain; 16], clique, registered: true };
+        scenario.cards.iter_mut().for_each(|card| card.fabric = Some(fabric));
         scenario
     }
 
@@ -94,6 +102,7 @@ fn card(number: u32, count: u32, model: &str, memory_total: u64) -> CardScenario
         ecc_uncorrected: Some(0),
         ecc_corrected: 0,
         sensors: SensorScenario::idle(),
+        fabric: None,
         mig: None,
         processes: Vec::new(),
         clients: Vec::new(),

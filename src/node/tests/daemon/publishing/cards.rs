@@ -1,10 +1,10 @@
 //! Cards that fall ill, as the cluster hears of it.
 
 use divvy_api::gpunode::Health;
-use fake_nvml::CardState;
+use fake_nvml::{CardState, Scenario};
 
 use crate::bench::cluster::events;
-use crate::bench::{Bench, MEMORY, part};
+use crate::bench::{Bench, MEMORY, Stderr, part};
 
 #[tokio::test]
 async fn unhealthy_gpu_and_its_recovery_are_published() {
@@ -30,6 +30,29 @@ async fn unhealthy_gpu_and_its_recovery_are_published() {
     bench.change_scenario(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Present));
     bench.until_offered([2 * MEMORY, 175, 200]).await;
     bench.until_shown("their recovery", said("GpuHealthy")).await;
+}
+
+#[tokio::test]
+async fn nvlink_clique_is_published_as_feature_discovery_labels_it() {
+    let mut bench = Bench::joined().await;
+    bench.define();
+    bench.change_scenario(|scenario| {
+        let fabric = Scenario::gb200_nvl72(0x5f, 7).cards[0].fabric;
+        scenario.cards.iter_mut().for_each(|card| card.fabric = fabric);
+    });
+    bench.start(Stderr::Log).await;
+    bench.ready().await;
+    let clique = "5f5f5f5f-5f5f-5f5f-5f5f-5f5f5f5f5f5f.7";
+    bench.until_told("the clique", |status| status.clique.as_deref() == Some(clique)).await;
+    let label = |view: &fake_apiserver::View<'_>| {
+        let node = view.get("Node", "", "node")?;
+        Some(node["metadata"]["labels"]["nvidia.com/gpu.clique"].as_str()?.to_owned())
+    };
+    assert_eq!(bench.until_shown("the label", label).await, clique);
+    // In several cliques it would be true of some GPUs only.
+    bench.change_scenario(|scenario| scenario.cards[0].fabric.as_mut().unwrap().clique = 8);
+    bench.until_shown("no label", |view| label(view).is_none().then_some(())).await;
+    bench.until_told("no clique", |status| status.clique.is_none()).await;
 }
 
 #[tokio::test]
