@@ -104,6 +104,7 @@ fn wide_output_shows_every_column() {
     let data = changed(|node| {
         node["status"]["cards"][0]["utilization"] = 70.into();
         node["status"]["cards"][1]["mig"] = "3g.20gb".into();
+        node["status"]["clique"] = "5f3a9c10-0000-4000-8000-000000000001.7".into();
     });
     let report = report(&[found("node-1", data, host("True", "64"))]);
     insta::assert_snapshot!(table::render(&report, true, true));
