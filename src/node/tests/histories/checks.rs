@@ -13,7 +13,6 @@ use divvy_testkit::outside::Given;
 use fake_kubelet::devices::Ids;
 use proptest::prelude::*;
 
-use crate::daemon::cards;
 use crate::node::{ListedPod, Node, resource};
 use crate::seen;
 
@@ -41,7 +40,7 @@ impl Node {
 
     /// I1, on the shares in the limits files.
     fn no_card_is_overfull(&self) -> Result<(), TestCaseError> {
-        for card in cards() {
+        for card in &self.cards {
             let live = self.pods.iter().filter(|pod| !pod.view.has_ended());
             let held: Vec<(&str, Share)> = live.map(|pod| (&*pod.view.name, pod.peak_on(&card.id))).collect();
             let held: Vec<_> = held.into_iter().filter(|(_, share)| *share != Share::default()).collect();
@@ -63,7 +62,7 @@ impl Node {
     /// The same of host memory, which is the whole node's.
     fn host_memory_suffices(&self) -> Result<(), TestCaseError> {
         let live = self.pods.iter().filter(|pod| !pod.view.has_ended());
-        let host = |pod: &ListedPod| cards().iter().map(|card| pod.peak_on(&card.id).host).sum::<Memory>();
+        let host = |pod: &ListedPod| self.cards.iter().map(|card| pod.peak_on(&card.id).host).sum::<Memory>();
         let held: Vec<(&str, Memory)> = live.map(|pod| (&*pod.view.name, host(pod))).collect();
         let capacity = self.disk.oversubscription.map_or(Memory::ZERO, |of| of.host_memory);
         let all: Memory = held.iter().map(|(_, host)| *host).sum();
@@ -89,7 +88,7 @@ impl Node {
         prop_assert_eq!(&booked, &shares(answer), "I2: {}: books and limits file", &at);
         if booked
             .keys()
-            .all(|id| cards().iter().any(|card| card.id == *id && card.settings.tier == Some(Tier::Accounting)))
+            .all(|id| self.cards.iter().any(|card| card.id == *id && card.settings.tier == Some(Tier::Accounting)))
         {
             prop_assert_eq!(
                 limits(answer).map(|limits| limits.tier),

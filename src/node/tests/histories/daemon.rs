@@ -64,8 +64,9 @@ pub(crate) struct Shown {
     pub(crate) bound: Option<Vec<Arc<Pod>>>,
 }
 
-/// A machine's cards: three of one size and a small one, on two sockets, and two instances of another.
-pub(crate) fn cards() -> Vec<CardInfo> {
+/// A machine's cards: three of one size and a small one, on two sockets, and two instances of another. `differ`: in what is
+/// configured for them, too.
+pub(crate) fn cards(differ: bool) -> Vec<CardInfo> {
     let memory = |number| Memory::mib(if number == 3 { 600 } else { 1000 });
     let info = |number| CardInfo {
         model: "H100".to_owned(),
@@ -81,6 +82,7 @@ pub(crate) fn cards() -> Vec<CardInfo> {
         by_profile: true,
     };
     let own = |number| match number {
+        _ if !differ => CardSettings::default(),
         1 => CardSettings { memory_scale: Some(50), cores_scale: Some(150), ..CardSettings::default() },
         2 => CardSettings { slots: Some(2), ..CardSettings::default() },
         3 => CardSettings { tier: Some(Tier::Accounting), ..CardSettings::default() },

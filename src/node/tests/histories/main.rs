@@ -112,9 +112,10 @@ proptest! {
         seed in any::<u64>(),
         volume_mounts in any::<bool>(),
         memory_scale in prop::sample::select(vec![100, 150, 150]),
+        differ in any::<bool>(),
         steps in prop::collection::vec(step(), 1..50),
     ) {
-        let mut node = Node::new(seed, volume_mounts, memory_scale);
+        let mut node = Node::new(seed, volume_mounts, memory_scale, differ);
         for step in steps {
             match step {
                 Step::Arrive { shape, dies, twice } => node.arrive(shape, dies, twice)?,
@@ -163,6 +164,7 @@ fn no_history_overcommits_a_gpu_or_loses_a_share() {
         "allocated unlisted",
         "allocated behind a rejected pod",
         "more requested than the card has",
+        "cards of a weaker tier",
     ];
     for what in all {
         assert!(seen.contains_key(what), "{what}: never seen in {seen:?}");

@@ -46,7 +46,7 @@ pub(crate) struct Node {
 // === impl Node ===
 
 impl Node {
-    pub(crate) fn new(seed: u64, volume_mounts: bool, memory_scale: u32) -> Self {
+    pub(crate) fn new(seed: u64, volume_mounts: bool, memory_scale: u32, differ: bool) -> Self {
         let oversubscription =
             (memory_scale > 100).then_some(Oversubscription { memory_scale, host_memory: HOST_MEMORY });
         let directory = tempfile::tempdir().unwrap();
@@ -54,7 +54,7 @@ impl Node {
         let mut node = Self {
             daemon: None,
             disk,
-            cards: cards(),
+            cards: cards(differ),
             devices: Devices::default(),
             pods: Vec::new(),
             sources_ready: true,
