@@ -129,3 +129,16 @@ pub fn mixed(number: usize) -> PodShape {
         },
     }
 }
+
+/// A pod or a Job of a recipe, with an image that there is.
+pub fn runnable(text: &str) -> anyhow::Result<Value> {
+    let mut object: Value = serde_saphyr::from_str(text)?;
+    let is_pod = object["kind"] == "Pod";
+    let spec = if is_pod { &mut object["spec"] } else { &mut object["spec"]["template"]["spec"] };
+    spec["hostNetwork"] = json!(true);
+    spec["automountServiceAccountToken"] = json!(false);
+    spec["terminationGracePeriodSeconds"] = json!(0);
+    spec["containers"][0]["image"] = json!(image::WORK);
+    spec["containers"][0]["command"] = json!(["/bin/busybox", "sleep", "3600"]);
+    Ok(object)
+}

@@ -66,9 +66,9 @@ impl Program {
         self.args.iter_mut().filter(|arg| arg.starts_with(begins)).for_each(|arg| *arg = format!("{begins}{value}"));
     }
 
-    /// Starts another executable in its place from now on.
-    pub fn set_path(&mut self, path: PathBuf) {
-        self.path = path;
+    /// Starts another executable from now on, and returns the one that it was.
+    pub fn set_path(&mut self, path: PathBuf) -> PathBuf {
+        std::mem::replace(&mut self.path, path)
     }
 
     /// Gives it these values for the arguments that begin like this; those with an empty value it has no more.

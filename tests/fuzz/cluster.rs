@@ -73,10 +73,10 @@ pub fn reviews(bytes: &[u8]) {
 /// Arguments of `filter` and `prioritize`: who is answered was asked about.
 pub fn filter(bytes: &[u8]) {
     let (index, extender) = extender();
-    let (filtered, scores) = (extender.filter(bytes), extender.prioritize(bytes));
+    let (filtered, scores) = (extender.filter(bytes, Instant::now()), extender.prioritize(bytes));
     assert_eq!(filtered.is_ok(), scores.is_ok());
     let (Ok(filtered), Ok(scores)) = (filtered, scores) else { return };
-    let (filtered, scores) = (json(&filtered), json(&scores));
+    let (filtered, scores) = (json(&filtered.body), json(&scores));
     let scores = scores.as_array().expect("a list");
     for name in filtered["NodeNames"].as_array().into_iter().flatten() {
         assert!(scores.iter().any(|score| score["Host"] == *name));
@@ -153,7 +153,7 @@ pub fn pod(bytes: &[u8]) {
 pub(crate) fn seeds_are_accepted() {
     let (_, extender) = extender();
     for seed in [&include_bytes!("seeds/filter/names")[..], include_bytes!("seeds/filter/nodes")] {
-        let answer = json(&extender.filter(seed).expect("arguments"));
+        let answer = json(&extender.filter(seed, Instant::now()).expect("arguments").body);
         assert!(answer["FailedNodes"].is_null() && answer["FailedAndUnresolvableNodes"].is_null(), "{answer}");
     }
     let bound = extender.bind(include_bytes!("seeds/bind/waiting"), Instant::now());

@@ -9,7 +9,6 @@ use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::control_plane::set_profiles;
-use divvy_e2e::files::Programs;
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::view;
@@ -22,7 +21,7 @@ use crate::webhook::as_planned;
 const COSCHEDULING: &str = "coscheduling";
 const THEIRS: &str = "scheduling.x-k8s.io/v1alpha1";
 const LABEL: &str = "scheduling.x-k8s.io/pod-group";
-/// Flags of kube-apiserver and kube-scheduler.
+/// Flags of the programs of the control plane.
 const GATES: &str = "--feature-gates=";
 const APIS: &str = "--runtime-config=";
 /// More than half of the cards, of which a pod takes more than half each.
@@ -30,6 +29,8 @@ const MEMBERS: u32 = CARDS / 2 + 1;
 const SHARE: [(&str, &str); 2] = [("gpu", "1"), ("gpumem", "50Gi")];
 const GROUPS: [&str; 2] = ["first", "second"];
 const ROUNDS: usize = 3;
+/// Pods of the recipe.
+const RECIPE: usize = 4;
 
 /// kube-scheduler's own groups, which it has behind feature gates.
 pub(crate) async fn of_kube_scheduler(cluster: &mut Cluster) -> anyhow::Result<()> {
@@ -40,9 +41,11 @@ pub(crate) async fn of_kube_scheduler(cluster: &mut Cluster) -> anyhow::Result<(
     }
     let gates = "GenericWorkload=true,GangScheduling=true";
     cluster.control_plane.api.set_args(&[(GATES, gates), (APIS, "scheduling.k8s.io/v1alpha2=true")]);
+    cluster.control_plane.controller_manager.set_args(&[(GATES, gates)]);
     cluster.control_plane.scheduler.set_args(&[(GATES, gates)]);
     let result = by_gates(cluster).await;
     cluster.control_plane.api.set_args(&[(GATES, ""), (APIS, "")]);
+    cluster.control_plane.controller_manager.set_args(&[(GATES, "")]);
     cluster.control_plane.scheduler.set_args(&[(GATES, "")]);
     restart(cluster).await?;
     result
@@ -57,17 +60,16 @@ async fn by_gates(cluster: &mut Cluster) -> anyhow::Result<()> {
         pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
     })
     .await?;
+    recipe(cluster, include_str!("../../../../deploy/recipes/gangs/pod-group.yaml")).await?;
     cluster.stop_webhook().await
 }
 
 /// The plugin, in a kube-scheduler of its own.
 pub(crate) async fn of_the_coscheduling_plugin(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let programs = Programs::find()?;
-    let scheduler = programs.get(COSCHEDULING);
-    if !scheduler.is_file() {
+    let Some(scheduler) = cluster.given(COSCHEDULING) else {
         println!("  skipped: KUBE_BIN_DIR has no {COSCHEDULING}, a kube-scheduler with the plugin");
         return Ok(());
-    }
+    };
     for (path, object) in definitions() {
         cluster.api.create(path, &object).await?;
     }
@@ -75,7 +77,7 @@ pub(crate) async fn of_the_coscheduling_plugin(cluster: &mut Cluster) -> anyhow:
         async |this: &mut Cluster| this.api.find(&format!("/apis/{THEIRS}/namespaces/default/podgroups")).await;
     cluster.until("the API of the plugin", PATIENCE, served).await?;
     cluster.start_webhook().await?;
-    cluster.control_plane.scheduler.set_path(scheduler);
+    let own = cluster.control_plane.scheduler.set_path(scheduler);
     set_profiles(
         &cluster.files,
         Some(json!([{
@@ -92,8 +94,9 @@ pub(crate) async fn of_the_coscheduling_plugin(cluster: &mut Cluster) -> anyhow:
         pod["metadata"]["labels"][LABEL] = json!(group);
     })
     .await?;
+    recipe(cluster, include_str!("../../../../deploy/recipes/gangs/coscheduling.yaml")).await?;
     set_profiles(&cluster.files, None)?;
-    cluster.control_plane.scheduler.set_path(programs.get("kube-scheduler"));
+    cluster.control_plane.scheduler.set_path(own);
     cluster.stop_webhook().await?;
     for (path, object) in definitions() {
         cluster.api.delete(&format!("{path}/{}", view::name(&object))).await?;
@@ -136,6 +139,19 @@ fn definitions() -> [(&'static str, Value); 3] {
         ("/apis/rbac.authorization.k8s.io/v1/clusterroles", role),
         ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
     ]
+}
+
+/// Runs what deploy/recipes/gangs shows: a group, and a Job with its pods.
+async fn recipe(cluster: &mut Cluster, text: &str) -> anyhow::Result<()> {
+    let (group, job) = text.split_once("\n---\n").context("two documents")?;
+    let group = cluster.files.write("group.yaml", group)?.display().to_string();
+    let job = cluster.files.write("job.yaml", pods::runnable(job)?.to_string())?.display().to_string();
+    cluster.kubectl.run(&["apply", "-f", &group, "-f", &job]).await?;
+    cluster.all_running(RECIPE).await?;
+    cluster.agree().await?;
+    as_planned(cluster).await?;
+    cluster.kubectl.run(&["delete", "-f", &job, "-f", &group]).await?;
+    cluster.clear().await
 }
 
 /// Both groups come at once, several times, and end.
@@ -210,10 +226,12 @@ async fn runs(cluster: &mut Cluster, members: usize) -> anyhow::Result<&'static 
         .await
 }
 
-/// Starts API server and scheduler anew, as they are configured.
+/// Starts API server, controller manager and scheduler anew, as they are configured.
 async fn restart(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.control_plane.api.kill().await?;
     cluster.control_plane.api.start()?;
     cluster.api_ready().await?;
+    cluster.control_plane.controller_manager.kill().await?;
+    cluster.control_plane.controller_manager.start()?;
     cluster.restart_scheduler(false).await
 }

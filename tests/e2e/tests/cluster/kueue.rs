@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
-use divvy_e2e::image;
+use divvy_e2e::pods;
 use divvy_e2e::program::Program;
 use serde_json::{Value, json};
 
@@ -101,9 +101,9 @@ async fn counted(cluster: &mut Cluster) -> anyhow::Result<()> {
     // Two flavours, each of which has room for two.
     for number in 0..5 {
         let (path, mut object) = if number % 2 == 0 {
-            ("/apis/batch/v1/namespaces/research/jobs", runnable(JOB)?)
+            ("/apis/batch/v1/namespaces/research/jobs", pods::runnable(JOB)?)
         } else {
-            ("/api/v1/namespaces/research/pods", runnable(POD)?)
+            ("/api/v1/namespaces/research/pods", pods::runnable(POD)?)
         };
         object["metadata"]["name"] = json!(format!("queued-{number}"));
         cluster.api.create(path, &object).await?;
@@ -143,17 +143,4 @@ async fn remove(cluster: &mut Cluster) -> anyhow::Result<()> {
             Ok(this.api.find(NAMESPACE).await?.is_none().then_some(()))
         })
         .await
-}
-
-/// What the recipe shows, with an image that there is.
-fn runnable(text: &str) -> anyhow::Result<Value> {
-    let mut object: Value = serde_saphyr::from_str(text)?;
-    let is_pod = object["kind"] == "Pod";
-    let spec = if is_pod { &mut object["spec"] } else { &mut object["spec"]["template"]["spec"] };
-    spec["hostNetwork"] = json!(true);
-    spec["automountServiceAccountToken"] = json!(false);
-    spec["terminationGracePeriodSeconds"] = json!(0);
-    spec["containers"][0]["image"] = json!(image::WORK);
-    spec["containers"][0]["command"] = json!(["/bin/busybox", "sleep", "3600"]);
-    Ok(object)
 }
