@@ -65,6 +65,9 @@ pub struct Explanation {
     pub verdict: String,
     /// Nodes that can run it now, of those that were asked.
     pub fitting: usize,
+    /// The group of pods that it starts with, where all of them were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupAnswer>,
     /// Expected requests that these nodes are ranked by, if any. Rarer kinds are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expectation>,
@@ -74,6 +77,16 @@ pub struct Explanation {
     /// All nodes that have reported, the best first, for a pod that waits; for one that is bound and has no cards yet, its
     /// own.
     pub nodes: Vec<NodeAnswer>,
+}
+
+/// A group of pods that start together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupAnswer {
+    /// Name of the `PodGroup`.
+    pub name: String,
+    /// Why it can't start; absent if GPUs are free for all pods that must start together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Requests of a pod.
@@ -192,6 +205,7 @@ impl Index {
             verdict: state.to_string(),
             state,
             fitting: 0,
+            group: None,
             expected: None,
             suggestions: Vec::new(),
             nodes: Vec::new(),

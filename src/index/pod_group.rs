@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde_json::Value;
+
 /// Label by which a pod names the `PodGroup` of the coscheduling plugin (scheduler-plugins,
 /// `apis/scheduling/v1alpha1: PodGroupLabel`).
 pub const LABEL: &str = "scheduling.x-k8s.io/pod-group";
@@ -35,10 +38,88 @@ pub struct PodGroupSpec {
     pub wait: Duration,
 }
 
+/// `spec` of both APIs, as far as it is read: each has fields of its own. What a later version has beside them is passed over.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    scheduling_policy: Option<SchedulingPolicy>,
+    min_member: Option<u32>,
+    schedule_timeout_seconds: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct SchedulingPolicy {
+    gang: Option<GangPolicy>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GangPolicy {
+    min_count: Option<u32>,
+}
+
+// === impl PodGroupApi ===
+
+impl PodGroupApi {
+    /// API group.
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "scheduling.k8s.io",
+            Self::Coscheduling => "scheduling.x-k8s.io",
+        }
+    }
+
+    /// The version that is read.
+    pub const fn version(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "v1alpha2",
+            Self::Coscheduling => "v1alpha1",
+        }
+    }
+}
+
 // === impl PodGroupSpec ===
 
 impl PodGroupSpec {
     /// How long GPUs are held where the group doesn't say: as long as the coscheduling plugin waits
-    /// (`apis/config/v1: DefaultPermitWaitingTimeSeconds`).
+    /// (`apis/config/v1: defaultPermitWaitingTimeSeconds`).
     pub const WAIT: Duration = Duration::from_secs(60);
+
+    /// Reads a `spec`. Each pod may start alone by one that can't be read.
+    pub fn read(api: PodGroupApi, spec: &Value) -> Self {
+        let Spec { scheduling_policy, min_member, schedule_timeout_seconds } =
+            Spec::deserialize(spec).unwrap_or_default();
+        let (min, wait) = match api {
+            // What isn't a gang is only named together.
+            PodGroupApi::Kubernetes => (scheduling_policy.and_then(|policy| policy.gang?.min_count), None),
+            PodGroupApi::Coscheduling => (min_member, schedule_timeout_seconds),
+        };
+        Self {
+            min: min.and_then(|min| min.try_into().ok()).unwrap_or(1),
+            wait: wait.map_or(Self::WAIT, |seconds| Duration::from_secs(seconds.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn specs_of_both_apis_say_how_many_start_together() {
+        let read = |api, spec: Value| {
+            let PodGroupSpec { min, wait } = PodGroupSpec::read(api, &spec);
+            (min, wait.as_secs())
+        };
+        let own = |policy: Value| read(PodGroupApi::Kubernetes, json!({ "schedulingPolicy": policy, "minMember": 9 }));
+        assert_eq!(own(json!({ "gang": { "minCount": 4 } })), (4, 60));
+        assert_eq!(own(json!({ "basic": {} })), (1, 60));
+        let theirs = |spec: Value| read(PodGroupApi::Coscheduling, spec);
+        assert_eq!(theirs(json!({ "minMember": 3, "scheduleTimeoutSeconds": 10, "minResources": {} })), (3, 10));
+        for odd in [Value::Null, json!({ "minMember": -1 }), json!({ "minMember": null }), json!("text")] {
+            assert_eq!(theirs(odd), (1, 60));
+        }
+    }
 }

@@ -23,7 +23,8 @@ use crate::output::{CommandOutput, Format, format};
 /// Reads GpuNodes, Nodes and pods with your own permissions and computes the extender's answer, with the code of Divvy's
 /// scheduler extender; the webhook isn't called and may be down. Hints name the smallest changes after which the pod fits,
 /// each of which was tried: pods whose end makes room, smaller requests, cordons, node selectors, affinity and taints. CPU
-/// and memory aren't considered: see kubectl describe pod. FITS is yes, cordoned (kubectl cordon), not ready or gone (the Node), by eviction
+/// and memory aren't considered: see kubectl describe pod. Of a pod that starts together with others (PodGroup) it is said
+/// whether GPUs are free for all of them. FITS is yes, cordoned (kubectl cordon), not ready or gone (the Node), by eviction
 /// (of pods of lower priority), not now, never (not even if all GPUs of the node were healthy and free), or unknown (other
 /// nodes took too long). SCORE is the extender's score of these nodes, 10 for the best, as far as CPU doesn't decide;
 /// least-fragmentation expects requests like those of the pods in the cluster. FREE is the most that is free on one GPU.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
-use std::time::Duration;
+use std::marker::PhantomData;
 
 use divvy_index::Index;
 use divvy_index::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
@@ -10,100 +10,56 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{Entry, Kind, Listing, name_of, namespace_of};
 
 /// An API that has a kind `PodGroup`.
-pub(super) trait Definition: Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+pub(super) trait Definition: Clone + Debug + Send + Sync + 'static {
     const KIND: Kind;
     const API: PodGroupApi;
-    const GROUP: &str;
-    const VERSION: &str;
-    /// The least number of pods that start together, and how long they wait for one another, where the group says so.
-    fn gang(&self) -> (Option<u32>, Option<u32>);
 }
 
-/// A `PodGroup`; `S` is its `spec`. What a later version has beside that is passed over.
+/// A `PodGroup` of the API `A`.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct PodGroupObject<S> {
+pub(super) struct PodGroupObject<A> {
     metadata: ObjectMeta,
-    #[serde(default = "Option::default")]
-    spec: Option<S>,
+    #[serde(default)]
+    spec: Value,
+    #[serde(skip)]
+    api: PhantomData<A>,
 }
 
-/// `spec` of `scheduling.k8s.io`: a gang, or pods that are only named together.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Kubernetes {
-    scheduling_policy: Option<SchedulingPolicy>,
-}
+/// Kubernetes' own.
+#[derive(Clone, Debug)]
+pub(super) enum Kubernetes {}
 
-#[derive(Clone, Debug, Deserialize)]
-struct SchedulingPolicy {
-    gang: Option<GangPolicy>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct GangPolicy {
-    min_count: Option<u32>,
-}
-
-/// `spec` of `scheduling.x-k8s.io`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Coscheduling {
-    min_member: Option<u32>,
-    schedule_timeout_seconds: Option<u32>,
-}
+/// The coscheduling plugin's.
+#[derive(Clone, Debug)]
+pub(super) enum Coscheduling {}
 
 // === impl Definition ===
 
 impl Definition for Kubernetes {
     const KIND: Kind = Kind::PodGroups;
     const API: PodGroupApi = PodGroupApi::Kubernetes;
-    const GROUP: &str = "scheduling.k8s.io";
-    const VERSION: &str = "v1alpha2";
-
-    fn gang(&self) -> (Option<u32>, Option<u32>) {
-        let gang = self.scheduling_policy.as_ref().and_then(|policy| policy.gang.as_ref());
-        (gang.and_then(|gang| gang.min_count), None)
-    }
 }
 
 impl Definition for Coscheduling {
     const KIND: Kind = Kind::CoschedulingPodGroups;
     const API: PodGroupApi = PodGroupApi::Coscheduling;
-    const GROUP: &str = "scheduling.x-k8s.io";
-    const VERSION: &str = "v1alpha1";
-
-    fn gang(&self) -> (Option<u32>, Option<u32>) {
-        (self.min_member, self.schedule_timeout_seconds)
-    }
 }
 
 // === impl PodGroupObject ===
 
-impl<S: Definition> PodGroupObject<S> {
+impl<A: Definition> PodGroupObject<A> {
     fn group(&self) -> PodGroup {
-        group::<S>(namespace_of(&self.metadata), name_of(&self.metadata))
-    }
-
-    fn spec(&self) -> PodGroupSpec {
-        let (min, wait) = self.spec.as_ref().map_or((None, None), S::gang);
-        PodGroupSpec {
-            min: min.and_then(|min| min.try_into().ok()).unwrap_or(1),
-            wait: wait.map_or(PodGroupSpec::WAIT, |seconds| Duration::from_secs(seconds.into())),
-        }
+        let (namespace, name) = (namespace_of(&self.metadata).to_owned(), name_of(&self.metadata).to_owned());
+        PodGroup { api: A::API, namespace, name }
     }
 }
 
-fn group<S: Definition>(namespace: &str, name: &str) -> PodGroup {
-    PodGroup { api: S::API, namespace: namespace.to_owned(), name: name.to_owned() }
-}
-
-impl<S: Definition> Resource for PodGroupObject<S> {
+impl<A: Definition> Resource for PodGroupObject<A> {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
@@ -112,11 +68,11 @@ impl<S: Definition> Resource for PodGroupObject<S> {
     }
 
     fn group((): &()) -> Cow<'_, str> {
-        S::GROUP.into()
+        A::API.group().into()
     }
 
     fn version((): &()) -> Cow<'_, str> {
-        S::VERSION.into()
+        A::API.version().into()
     }
 
     fn plural((): &()) -> Cow<'_, str> {
@@ -132,8 +88,8 @@ impl<S: Definition> Resource for PodGroupObject<S> {
     }
 }
 
-impl<S: Definition> Entry for PodGroupObject<S> {
-    const KIND: Kind = S::KIND;
+impl<A: Definition> Entry for PodGroupObject<A> {
+    const KIND: Kind = A::KIND;
     const IS_OPTIONAL: bool = true;
 
     fn key(&self) -> Cow<'_, str> {
@@ -141,7 +97,7 @@ impl<S: Definition> Entry for PodGroupObject<S> {
     }
 
     fn apply(&self, index: &Index) {
-        index.apply_pod_group(self.group(), self.spec());
+        index.apply_pod_group(self.group(), PodGroupSpec::read(A::API, &self.spec));
     }
 
     fn delete(&self, index: &Index) {
@@ -150,12 +106,12 @@ impl<S: Definition> Entry for PodGroupObject<S> {
 
     fn keep(index: &Index, listing: &Listing) {
         let is_listed = |group: &PodGroup| listing.keys.contains(&format!("{}/{}", group.namespace, group.name));
-        index.keep_pod_groups(S::API, is_listed);
-        index.serves_pod_groups(S::API, true);
+        index.keep_pod_groups(A::API, is_listed);
+        index.serves_pod_groups(A::API, true);
     }
 
     fn undefined(index: &Index) {
-        index.keep_pod_groups(S::API, |_| false);
-        index.serves_pod_groups(S::API, false);
+        index.keep_pod_groups(A::API, |_| false);
+        index.serves_pod_groups(A::API, false);
     }
 }

@@ -95,6 +95,8 @@ pub(super) struct Sent {
 
 /// Time between two looks at where waiting pods fit.
 const VERDICTS: Duration = Duration::from_secs(2);
+/// Longest look at where pods fit, during which no page is answered. Pods that weren't reached have their turn next time.
+const JUDGING: Duration = Duration::from_millis(250);
 
 // === impl State ===
 
@@ -145,12 +147,12 @@ impl State {
 
     /// Says for each waiting pod where it fits, again and again, as others come and go.
     pub(super) async fn keep_verdicts(&self) {
-        let mut seen = 0;
+        let (mut seen, mut is_done) = (0, true);
         loop {
             tokio::time::sleep(VERDICTS).await;
             let now = self.lock().version;
-            if now != seen {
-                self.change(|inner, version| inner.judge_pods(&self.index, version));
+            if now != seen || !is_done {
+                self.change(|inner, version| is_done = inner.judge_pods(&self.index, JUDGING, version));
                 seen = self.lock().version;
             }
         }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::gpuquota::GpuQuota;
 use divvy_index::demand::SchedulingConfig;
-use divvy_index::explain::{Explanation, KnownPod, NodeSelection, Objects};
+use divvy_index::explain::{Explanation, GroupAnswer, KnownPod, NodeSelection, Objects, State};
 use divvy_index::pod::{PodEnd, PodView};
-use divvy_index::{Index, NodeObject, Unschedulable};
+use divvy_index::pod_group::{PodGroup, PodGroupSpec};
+use divvy_index::{Held, Index, NodeObject, Unschedulable};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -110,7 +111,46 @@ pub(super) async fn explanation(
     }
     let mut explanation = index.explain(pod, PATIENCE);
     explanation.suggestions = index.suggest(pod, &objects, SUGGESTING);
+    if let (Some(group), State::Waiting { .. }) = (&pod.group, &explanation.state) {
+        match take_group(cluster, &index, group).await {
+            Ok(()) => explanation.group = group_answer(&index, pod, &objects.kept_off),
+            Err(refused) => {
+                let name = &group.name;
+                remarks.push(format!("warning: whether the whole pod group {name} can start isn't known: {refused}"));
+            }
+        }
+    }
     Ok(Found { explanation, remarks })
+}
+
+/// Tells the index the group of a pod; there is none where the kind isn't defined.
+async fn take_group(cluster: &Cluster, index: &Index, group: &PodGroup) -> Result<(), Refusal> {
+    let kind = GroupVersionKind::gvk(group.api.group(), group.api.version(), "PodGroup");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "podgroups");
+    let groups: Api<DynamicObject> = Api::namespaced_with(cluster.client(), &group.namespace, &kind);
+    match cluster.get(&groups, &group.name).await {
+        Ok(object) => {
+            index.apply_pod_group(group.clone(), PodGroupSpec::read(group.api, &object.data["spec"]));
+            Ok(())
+        }
+        Err(Refusal::NotFound(_) | Refusal::UnknownKind) => Ok(()),
+        Err(refused) => Err(refused),
+    }
+}
+
+/// Whether GPUs are free for all pods of the group that start together: as the extender holds them, in an index of our own.
+fn group_answer(index: &Index, pod: &PodView, kept_off: &HashMap<String, String>) -> Option<GroupAnswer> {
+    // Nothing is known of a pod that isn't created yet, nor where pods may not be listed.
+    let demand = index.demand(&pod.uid)?;
+    let nodes = index.nodes();
+    let open = nodes.iter().filter(|node| node.unschedulable.is_none() && !kept_off.contains_key(&*node.name));
+    let names: Vec<&str> = open.map(|node| &*node.name).collect();
+    let reason = match index.hold(&demand, &names, Instant::now()) {
+        Held::Nothing => return None,
+        Held::At(_) => None,
+        Held::Refused(reason) | Held::Unseen(reason) => Some(reason.to_string()),
+    };
+    Some(GroupAnswer { name: pod.group.as_ref()?.name.clone(), reason })
 }
 
 /// The name of a Node that the pod may not run on, and why.

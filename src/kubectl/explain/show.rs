@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use divvy_api::Memory;
 use divvy_api::annotation::{Cards, DialectAnnotation, Planned};
-use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, NodeAnswer, State};
+use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, GroupAnswer, NodeAnswer, State};
 use divvy_index::{Expectation, ExpectedPart, Unschedulable};
 
 use divvy_placement::Kind;
@@ -22,7 +22,7 @@ type Row = Vec<(&'static str, String)>;
 
 /// Text for a terminal.
 pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
-    let Explanation { namespace, name, verdict, asks, state, priority, fitting, expected, nodes, .. } =
+    let Explanation { namespace, name, verdict, asks, state, priority, fitting, group, expected, nodes, .. } =
         &found.explanation;
     let pod = if name.is_empty() { namespace.clone() } else { format!("{namespace}/{name}") };
     let counted = *fitting > 0 && matches!(state, State::Waiting { .. });
@@ -34,6 +34,7 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     if *priority != 0 {
         lines.push(format!("  priority: {priority}\n"));
     }
+    lines.extend(group.as_ref().map(|group| format!("  {}\n", plain(&of_group(group)))));
     let wishes = asks.iter().flat_map(|asks| &asks.wishes);
     lines.extend(wishes.map(|(key, wish)| format!("  wish: {key}: {}\n", plain(wish))));
     lines.extend(
@@ -51,6 +52,12 @@ pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
     let tables =
         tables.into_iter().filter(|rows| !rows.is_empty()).map(|rows| format!("\n{}", table(rows, with_heads)));
     std::iter::once(head).chain(lines).chain(tables).collect()
+}
+
+/// Whether the pod's group can start.
+fn of_group(GroupAnswer { name, reason }: &GroupAnswer) -> String {
+    let fits = || format!("pod group {name}: free GPUs for all pods that start together");
+    reason.clone().unwrap_or_else(fits)
 }
 
 /// What was written in another system's words.

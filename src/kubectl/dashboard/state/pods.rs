@@ -22,6 +22,8 @@ pub(super) struct PodEntry {
     pub(super) json: Option<Arc<str>>,
     /// Number of the change that it is of.
     pub(super) version: u64,
+    /// Number of the change at which it was looked at last where it fits.
+    judged: u64,
 }
 
 /// A pod as the page shows it.
@@ -56,8 +58,6 @@ struct Content {
 
 /// Longest look at where one pod fits.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Pods whose verdicts are looked at again at a time; of the others the old ones stay.
-const MOST_JUDGED: usize = 200;
 
 // === impl Inner ===
 
@@ -91,18 +91,26 @@ impl Inner {
         }
     }
 
-    /// Looks again where waiting pods fit, the oldest first.
-    pub(super) fn judge_pods(&mut self, index: &Index, version: u64) {
-        index.expire(Instant::now());
+    /// Looks again where waiting pods fit: first at those that were looked at longest ago, of these at the oldest. The last look
+    /// begins within `patience`; whether that was enough for all.
+    pub(super) fn judge_pods(&mut self, index: &Index, patience: Duration, version: u64) -> bool {
+        let begun = Instant::now();
+        index.expire(begun);
         let waiting = self.pods.iter().filter(|(_, pod)| pod.content.node.is_none());
-        let mut oldest: Vec<(Option<String>, Arc<str>)> =
-            waiting.map(|(uid, pod)| (pod.content.created.clone(), Arc::clone(uid))).collect();
-        oldest.sort_unstable();
-        for (_, uid) in oldest.into_iter().take(MOST_JUDGED) {
-            if self.pods.get_mut(&uid).is_some_and(|pod| pod.judge(index)) {
+        let mut all: Vec<(u64, Option<String>, Arc<str>)> =
+            waiting.map(|(uid, pod)| (pod.judged, pod.content.created.clone(), Arc::clone(uid))).collect();
+        all.sort_unstable();
+        for (_, _, uid) in all {
+            let Some(pod) = self.pods.get_mut(&uid) else { continue };
+            pod.judged = version;
+            if pod.judge(index) {
                 self.render_pod(&uid, version);
             }
+            if begun.elapsed() >= patience {
+                return false;
+            }
         }
+        true
     }
 
     /// Writes the content of the pods of a node anew: its report may show their GPUs.
@@ -154,7 +162,7 @@ impl PodEntry {
             verdict,
             fitting,
         };
-        Self { namespace, name, demand: Arc::new(demand), content, json: None, version: 0 }
+        Self { namespace, name, demand: Arc::new(demand), content, json: None, version: 0, judged: 0 }
     }
 
     /// Looks where the pod fits now; whether that is another answer.

@@ -70,6 +70,25 @@ fn read(json: &str) -> Value {
 }
 
 #[test]
+fn verdicts_are_looked_at_in_turn() {
+    let (state, mut page) = (state(), Page::default());
+    for name in ["a", "b", "c"] {
+        state.apply(pod(name, None));
+    }
+    state.apply(gpu_node("n1", &[]));
+    page.update(&state);
+    let fits = |page: &Page| page.pods.values().filter(|pod| read(pod)["fitting"] == 1).count();
+    assert_eq!(fits(&page), 0, "they came before the node");
+    for judged in 1..=3 {
+        let mut is_done = true;
+        state.change(|inner, version| is_done = inner.judge_pods(&state.index, Duration::ZERO, version));
+        page.update(&state);
+        assert_eq!((fits(&page), is_done), (judged, false));
+    }
+    state.change(|inner, version| assert!(inner.judge_pods(&state.index, JUDGING, version)));
+}
+
+#[test]
 fn promise_lasts_until_the_node_reports_the_pod() {
     let (state, mut page) = (state(), Page::default());
     state.apply(gpu_node("n1", &[]));

@@ -233,3 +233,56 @@ async fn cordoned_and_dead_nodes_do_not_fit() {
     bench.server.edit("Node", "", "node-2", |node| node["status"]["conditions"] = json!([unknown])).unwrap();
     insta::assert_snapshot!(bench.explained("small -n team-a").await);
 }
+
+#[tokio::test]
+async fn group_starts_where_gpus_are_free_for_all_of_it() {
+    let bench = Bench::with_pods().await;
+    let group = |name: &str| {
+        json!({
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",
+            "metadata": { "namespace": "team-a", "name": name }, "spec": { "minMember": 2 },
+        })
+    };
+    let pod = |group: &str, number: u32, memory: &str| {
+        let labels = json!({ "scheduling.x-k8s.io/pod-group": group });
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "namespace": "team-a", "name": format!("{group}-{number}"), "labels": labels },
+            "spec": { "containers": [{ "name": "main", "resources": { "limits": { "nvidia.com/gpumem": memory } } }] },
+        })
+    };
+    bench.server.create(&pod("fits", 0, "10Gi")).unwrap();
+    let alone = bench.explained("fits-0 --namespace team-a").await;
+    assert!(!alone.contains("pod group"), "the API server has no such kind: {alone}");
+
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version = json!({
+        "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
+    });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "podgroups.scheduling.x-k8s.io" },
+        "spec": {
+            "group": "scheduling.x-k8s.io", "scope": "Namespaced", "versions": [version],
+            "names": { "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList" },
+        },
+    });
+    for object in [definition, group("fits"), group("large"), pod("fits", 1, "10Gi")] {
+        bench.server.create(&object).unwrap();
+    }
+    for number in 0..2 {
+        bench.server.create(&pod("large", number, "12Gi")).unwrap();
+    }
+    let told = async |pod: &str| {
+        let told = bench.explained(&format!("{pod} --namespace team-a")).await;
+        told.lines().find(|line| line.contains("pod group")).map(str::trim).unwrap_or_default().to_owned()
+    };
+    assert_eq!(told("fits-0").await, "pod group fits: free GPUs for all pods that start together");
+    assert_eq!(told("large-1").await, "pod group large: free GPUs for all pods that start together");
+    bench.server.edit("PodGroup", "team-a", "large", |group| group["spec"]["minMember"] = json!(3)).unwrap();
+    assert_eq!(told("large-1").await, "pod group large needs 3 pods at once, and there are 2");
+    bench.server.create(&pod("large", 2, "12Gi")).unwrap();
+    assert_eq!(told("large-1").await, "pod group large: free GPUs for 2 of 3 pods that start together");
+    let json: Value = serde_json::from_str(&bench.explained("large-1 --namespace team-a -o json").await).unwrap();
+    assert_eq!(json["group"]["name"], "large");
+}
