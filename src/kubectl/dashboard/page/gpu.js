@@ -22,6 +22,8 @@ import {
 function facts(gpu) {
   const facts = [];
   if (gpu.mig) facts.push(`MIG ${gpu.mig}`);
+  if (gpu.tier) facts.push(`Isolation tier ${gpu.tier}`);
+  if (gpu.slots !== undefined) facts.push(`At most ${number(gpu.slots)} containers`);
   if (gpu.numa !== undefined) facts.push(`NUMA node ${gpu.numa}`);
   if (gpu.utilization !== undefined) facts.push(`${gpu.utilization} % utilization`);
   if (gpu.hostMemoryMi > 0) facts.push(`${memory(gpu.hostMemoryMi)} of host memory held`);

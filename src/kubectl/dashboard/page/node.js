@@ -30,6 +30,7 @@ function lead({ node, summary }) {
     h('span', { class: 'fact' }, node.tier ? `Isolation tier ${node.tier}` : 'Isolation tier not reported'),
     h('span', { class: 'fact' }, `${number(summary.healthy)} of ${count(summary.listed, 'GPU')} healthy`),
     h('span', { class: 'fact' }, count(summary.holding, 'pod')),
+    node.clique && h('span', { class: 'fact' }, `NVLink clique ${node.clique}`),
     node.ledgerRevision !== undefined && h('span', { class: 'fact' }, `Ledger revision ${node.ledgerRevision}`),
   );
 }

@@ -81,3 +81,15 @@ test('trouble is the health, or a cordon', () => {
   assert.equal(trouble(gpu(card('GPU-1', [], { cordoned: true }))), 'Cordoned');
   assert.equal(trouble(gpu(card('GPU-1', [], { health: 'Degraded', cordoned: true }))), 'Degraded');
 });
+
+test('a GPU may have a tier and a number of containers of its own', () => {
+  const read = readNode({ ...node('a', [card('GPU-1', [], { tier: 'shim', slots: 8 }), card('GPU-2')]), clique: 'c.1' });
+  assert.deepEqual(
+    read.gpus.map(({ tier, slots }) => [tier, slots]),
+    [
+      ['shim', 8],
+      [undefined, undefined],
+    ],
+  );
+  assert.equal(read.clique, 'c.1');
+});
