@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt as _;
@@ -176,4 +176,67 @@ async fn rights_that_are_missing_are_said() {
     .await;
     assert_eq!(taken.code, Some(1));
     assert!(taken.err.contains("Address already in use"), "{}", taken.err);
+}
+
+const NODES: usize = 5_000;
+/// GPUs of a node, and pods that hold a part of one each.
+const CARDS: usize = 8;
+
+fn card(node: usize, at: usize) -> String {
+    format!("GPU-{node:08x}-0000-0000-0000-{at:012x}")
+}
+
+/// A node, its report and its pods, as large as in a real cluster.
+fn fill(bench: &Bench, number: usize) {
+    let name = format!("gpu-node-{number:05}");
+    let variable = |number: usize| json!({ "name": format!("VARIABLE_{number}"), "value": "x".repeat(120) });
+    let variables: Vec<Value> = (0..20).map(variable).collect();
+    let share = |at: usize| {
+        let pod = format!("trainer-{number}-{at}");
+        let limits = json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "8Gi" });
+        let container = json!({ "name": "main", "env": variables, "resources": { "limits": limits } });
+        let made = bench.server.create(&json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "team-a", "name": pod },
+            "spec": { "nodeName": name, "containers": [container] },
+        }));
+        let uid = made.unwrap()["metadata"]["uid"].clone();
+        bench.server.edit("Pod", "team-a", &pod, |pod| pod["status"]["phase"] = "Running".into()).unwrap();
+        json!({
+            "podUid": uid, "namespace": "team-a", "pod": pod, "container": "main", "card": card(number, at),
+            "memoryMi": 8192, "cores": 10,
+        })
+    };
+    let shares: Vec<Value> = (0..CARDS).map(share).collect();
+    bench.node(&name, &[], &json!(shares));
+    let card = |at: usize| {
+        json!({ "uuid": card(number, at), "model": "NVIDIA H100 80GB HBM3", "memoryMi": 81_559, "health": "Healthy" })
+    };
+    let cards: Vec<Value> = (0..CARDS).map(card).collect();
+    bench.server.edit("GpuNode", "", &name, |node| node["status"]["cards"] = json!(cards)).unwrap();
+}
+
+/// Resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)).
+fn resident(process: u32) -> [u64; 2] {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    ["VmRSS:", "VmHWM:"].map(|key| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a figure of the release profile, and a minute of work"]
+async fn dashboard_of_a_large_cluster_takes_some_memory() {
+    let bench = Bench::with_pods().await;
+    (0..NODES).for_each(|number| fill(&bench, number));
+    let dashboard = Dashboard::start(&bench).await;
+    let process = dashboard.program.id().unwrap();
+    let begun = Instant::now();
+    let mut messages = dashboard.events();
+    messages.until("status", |status| status["synced"] == true);
+    println!("{NODES} nodes, {} pods: complete after {:.1?}", NODES * CARDS, begun.elapsed());
+    println!("resident {:?} MiB, now and at most", resident(process));
+    drop(messages);
+    dashboard.events().until("status", |status| status["synced"] == true);
+    println!("with a second page: {:?} MiB", resident(process));
 }
