@@ -1,5 +1,6 @@
 //! Pods as users, and the webhook, would write them, for a real API server.
 
+use anyhow::Context as _;
 use divvy_api::ContainerKind::{self, App, Init, Sidecar};
 use divvy_api::ContainerSpec;
 use divvy_testkit::pods::PodShape;
@@ -130,11 +131,12 @@ pub fn mixed(number: usize) -> PodShape {
     }
 }
 
-/// A pod or a Job of a recipe, with an image that there is.
+/// A pod of a recipe, or a Job, also one of Volcano's with one task, with an image that there is.
 pub fn runnable(text: &str) -> anyhow::Result<Value> {
     let mut object: Value = serde_saphyr::from_str(text)?;
-    let is_pod = object["kind"] == "Pod";
-    let spec = if is_pod { &mut object["spec"] } else { &mut object["spec"]["template"]["spec"] };
+    let places = ["/spec/tasks/0/template/spec", "/spec/template/spec", "/spec"];
+    let place = places.into_iter().find(|place| object.pointer(place).is_some());
+    let spec = place.and_then(|place| object.pointer_mut(place)).context("no spec of a pod")?;
     spec["hostNetwork"] = json!(true);
     spec["automountServiceAccountToken"] = json!(false);
     spec["terminationGracePeriodSeconds"] = json!(0);

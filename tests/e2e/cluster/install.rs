@@ -1,5 +1,8 @@
 //! The manifests, applied as an administrator would.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind;
 use divvy_testkit::pods::PodShape;
 use serde_json::json;
@@ -52,6 +55,28 @@ impl Cluster {
     /// Deletes what these of the manifests made.
     pub async fn delete(&self, names: &[&str]) -> anyhow::Result<()> {
         self.with_manifests("delete", names).await
+    }
+
+    /// Creates the kinds that are defined in a file of another project's manifests, and waits until they are served. The file that
+    /// is returned has the definitions alone.
+    pub async fn define_kinds(&self, manifests: &Path) -> anyhow::Result<PathBuf> {
+        let text = std::fs::read_to_string(manifests).with_context(|| format!("reading {}", manifests.display()))?;
+        let is_definition = |object: &&str| object.contains("kind: CustomResourceDefinition\n");
+        let definitions: Vec<_> = text.split("\n---\n").filter(is_definition).collect();
+        ensure!(!definitions.is_empty(), "{} defines no kinds", manifests.display());
+        let name = manifests.file_name().context("a file")?;
+        let file = self.files.write(name, definitions.join("\n---\n"))?;
+        let argument = format!("--filename={}", file.display());
+        // Beyond what fits into the annotation of a client-side apply.
+        self.kubectl.run(&["apply", "--server-side", &argument]).await?;
+        self.kubectl.run(&["wait", "--for=condition=Established", &argument, "--timeout=60s"]).await?;
+        Ok(file)
+    }
+
+    /// Deletes the kinds of such a file, with all objects of them.
+    pub async fn remove_kinds(&self, file: &Path) -> anyhow::Result<()> {
+        let argument = format!("--filename={}", file.display());
+        self.kubectl.run(&["delete", "--ignore-not-found", "--wait=false", &argument]).await.map(drop)
     }
 
     async fn with_manifests(&self, verb: &str, names: &[&str]) -> anyhow::Result<()> {

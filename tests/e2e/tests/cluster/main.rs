@@ -39,6 +39,7 @@ mod top;
 mod topology;
 mod units;
 mod versions;
+mod volcano;
 mod webhook;
 
 use std::process::ExitCode;
@@ -99,6 +100,9 @@ fn main() -> ExitCode {
         scenario("groups of pods start together or wait", |c| Box::pin(gangs::of_kube_scheduler(c))),
         scenario("the coscheduling plugin starts groups of pods together", |c| {
             Box::pin(gangs::of_the_coscheduling_plugin(c))
+        }),
+        scenario("Volcano starts gangs, and the node refuses what no GPU holds", |c| {
+            Box::pin(volcano::starts_gangs_as_the_node_allows(c))
         }),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         Scenario {
