@@ -1,14 +1,19 @@
 //! Nodes that nobody runs: objects alone, for a scheduler.
 
+use anyhow::Context as _;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::api::Part;
 use crate::cluster::{Cluster, NODE_PATH, PATIENCE};
-use crate::node::NODE;
+use crate::node::{NODE, whole};
+use crate::view;
 
-const NODES: &str = "/api/v1/nodes";
-const GPU_NODES: &str = "/apis/divvy.dev/v1alpha1/gpunodes";
+/// All Nodes.
+pub const NODES: &str = "/api/v1/nodes";
+/// And what their daemons report.
+pub const GPU_NODES: &str = "/apis/divvy.dev/v1alpha1/gpunodes";
 /// Created at a time.
 const AT_ONCE: usize = 50;
 
@@ -62,12 +67,7 @@ pub async fn make(cluster: &Cluster, fakes: Vec<Fake>) -> anyhow::Result<()> {
                 if cards.is_empty() {
                     return Ok(());
                 }
-                let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]});
-                let gpu_node = json!({
-                    "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode",
-                    "metadata": {"name": name, "ownerReferences": [owner]}, "spec": {},
-                });
-                api.create(GPU_NODES, &gpu_node).await?;
+                api.create(GPU_NODES, &gpu_node(&node)).await?;
                 api.patch(&format!("{GPU_NODES}/{name}"), Part::Status, &report(&cards)).await.map(drop)
             });
         }
@@ -76,14 +76,56 @@ pub async fn make(cluster: &Cluster, fakes: Vec<Fake>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A node that an autoscaler made is up, as its kubelet and the node controller report it: Ready, and without GPUs as no device
+/// plugin has registered yet.
+pub async fn come_up(cluster: &Cluster, node: &Fake) -> anyhow::Result<()> {
+    let mut amounts = node.amounts.clone();
+    for (resource, _) in whole() {
+        amounts[resource] = Value::Null;
+    }
+    offer(cluster, &node.name, &amounts).await?;
+    let path = format!("{NODES}/{}", node.name);
+    cluster.api.patch(&path, Part::Object, &json!({"spec": {"taints": null}})).await.map(drop)
+}
+
+/// The daemon of that node reports the GPUs, with its rights on that node alone, and registers them with the kubelet.
+pub async fn register(cluster: &Cluster, node: &Fake) -> anyhow::Result<()> {
+    let bound = format!("--bound-object-name={}", node.name);
+    let args = ["create", "token", "divvy-node", "--namespace=divvy-system", "--bound-object-kind=Node", &bound];
+    let token = cluster.files.write("new-node-token", cluster.kubectl.run(&args).await?)?;
+    let text = std::fs::read_to_string(cluster.kubectl.kubeconfig())?;
+    let mut config: Value = serde_json::from_str(&text).context("the administrator's kubeconfig")?;
+    config["users"][0]["user"] = json!({"tokenFile": token});
+    let daemon = cluster.kubectl.with(&cluster.files.write("new-node.kubeconfig", config.to_string())?);
+    let mut object = gpu_node(&cluster.api.get(&format!("{NODES}/{}", node.name)).await?);
+    object["status"] = report(&node.cards)["status"].take();
+    let file = cluster.files.write("new-gpu-node.json", object.to_string())?.display().to_string();
+    daemon.run(&["create", "--filename", &file]).await?;
+    daemon.run(&["apply", "--server-side", "--subresource=status", "--filename", &file]).await?;
+    offer(cluster, &node.name, &node.amounts).await
+}
+
 /// Has a node offer these amounts.
 pub async fn offer(cluster: &Cluster, name: &str, amounts: &Value) -> anyhow::Result<()> {
     cluster.api.patch(&format!("{NODES}/{name}"), Part::Status, &status(amounts)).await.map(drop)
 }
 
 fn status(amounts: &Value) -> Value {
-    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake"});
+    let now = Timestamp::now().to_string();
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "fake", "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    });
     json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}})
+}
+
+fn gpu_node(node: &Value) -> Value {
+    let (name, uid) = (view::name(node), view::uid(node));
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
+    json!({
+        "apiVersion": "divvy.dev/v1alpha1", "kind": "GpuNode",
+        "metadata": {"name": name, "ownerReferences": [owner]}, "spec": {},
+    })
 }
 
 fn report(cards: &[Value]) -> Value {

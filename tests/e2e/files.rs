@@ -1,6 +1,6 @@
 //! Where everything is: the programs that are given, and the directory of one run.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -57,6 +57,11 @@ pub struct Ports {
     pub daemon: u16,
     /// divvy-webhook's replicas: reviews, extender, queries, and their pages.
     pub webhook: [[u16; 4]; 2],
+}
+
+/// A loopback address that was free a moment ago.
+pub fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
 // === impl Programs ===

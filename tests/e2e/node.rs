@@ -41,7 +41,8 @@ pub(crate) fn whole_of(scenario: &Scenario) -> [(&'static str, u64); 4] {
     of_cards(scenario.cards.len() as u64, memory)
 }
 
-fn of_cards(cards: u64, mib: u64) -> [(&'static str, u64); 4] {
+/// What a node with so many cards has to offer, which have so many MiB together.
+pub fn of_cards(cards: u64, mib: u64) -> [(&'static str, u64); 4] {
     [
         (GPU, cards * u64::from(SLOTS_PER_CARD)),
         ("nvidia.com/gpumem", mib),

@@ -1,13 +1,13 @@
 //! Kueue beside Divvy, as deploy/recipes/kueue has it. `KUBE_BIN_DIR` has it as `kueue-manager`, and the manifests of its release
 //! as `kueue-manifests.yaml`; without these the scenario is skipped.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::files::free_address;
 use divvy_e2e::pods;
 use divvy_e2e::program::Program;
 use serde_json::{Value, json};
@@ -57,8 +57,7 @@ fn installed(manifests: &Path) -> anyhow::Result<String> {
 
 /// Starts it as a process, serves its webhooks at their Service's ClusterIP, and gives it the certificate that it makes.
 async fn start(cluster: &mut Cluster, program: &Path) -> anyhow::Result<Program> {
-    let port = || anyhow::Ok(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?);
-    let [webhooks, health]: [SocketAddr; 2] = [port()?, port()?];
+    let [webhooks, health] = [free_address()?, free_address()?];
     let certificates = cluster.files.directory("kueue-certificates")?;
     let config = json!({
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",

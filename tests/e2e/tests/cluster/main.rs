@@ -25,6 +25,7 @@ mod kueue;
 mod losses;
 mod mps;
 mod namesakes;
+mod new_nodes;
 mod oversubscription;
 mod plugin;
 mod powers;
@@ -103,6 +104,9 @@ fn main() -> ExitCode {
         }),
         scenario("Volcano starts gangs, and the node refuses what no GPU holds", |c| {
             Box::pin(volcano::starts_gangs_as_the_node_allows(c))
+        }),
+        scenario("cluster-autoscaler adds one node for a pod", |c| {
+            Box::pin(new_nodes::cluster_autoscaler::from_zero(c))
         }),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         Scenario {
