@@ -108,6 +108,7 @@ fn main() -> ExitCode {
         scenario("cluster-autoscaler adds one node for a pod", |c| {
             Box::pin(new_nodes::cluster_autoscaler::from_zero(c))
         }),
+        scenario("Karpenter adds one node for a pod", |c| Box::pin(new_nodes::karpenter::by_overlay(c))),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
         Scenario {
             installed: Installed::AsPods,

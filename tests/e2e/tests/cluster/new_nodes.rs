@@ -2,6 +2,7 @@
 //! writes what their kubelets and daemons would.
 
 pub(crate) mod cluster_autoscaler;
+pub(crate) mod karpenter;
 
 use std::net::SocketAddr;
 
