@@ -209,7 +209,8 @@ fn fill(bench: &Bench, number: usize) {
     let shares: Vec<Value> = (0..CARDS).map(share).collect();
     bench.node(&name, &[], &json!(shares));
     let card = |at: usize| {
-        json!({ "uuid": card(number, at), "model": "NVIDIA H100 80GB HBM3", "memoryMi": 81_559, "health": "Healthy" })
+        let model = "NVIDIA H100 80GB HBM3";
+        json!({ "uuid": card(number, at), "model": model, "memoryMi": 81_559, "health": "Healthy" })
     };
     let cards: Vec<Value> = (0..CARDS).map(card).collect();
     bench.server.edit("GpuNode", "", &name, |node| node["status"]["cards"] = json!(cards)).unwrap();
