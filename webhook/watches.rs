@@ -263,7 +263,7 @@ impl Entry for DeserializeGuard<GpuQuota> {
     const IS_OPTIONAL: bool = true;
 
     fn key(&self) -> Cow<'_, str> {
-        format!("{}/{}", namespace_of(self.meta()), name_of(self.meta())).into()
+        namespaced(namespace_of(self.meta()), name_of(self.meta())).into()
     }
 
     fn apply(&self, index: &Index) {
@@ -277,13 +277,18 @@ impl Entry for DeserializeGuard<GpuQuota> {
 
     fn keep(index: &Index, listing: &Listing) {
         let names = index.quota_names().into_iter();
-        let gone = names.filter(|(namespace, name)| !listing.keys.contains(&format!("{namespace}/{name}")));
+        let gone = names.filter(|(namespace, name)| !listing.keys.contains(&namespaced(namespace, name)));
         gone.for_each(|(namespace, name)| index.delete_quota(&namespace, &name));
     }
 }
 
 fn name_of(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Key of an object of a namespace.
+fn namespaced(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
 }
 
 fn namespace_of(metadata: &ObjectMeta) -> &str {

@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use divvy_api::gpunode::GpuNode;
 use divvy_runtime::api_server::{ApiServer, watch_all};
-use futures::StreamExt as _;
 use kube::Api;
 use kube::Resource as _;
 use kube::core::DeserializeGuard;
@@ -43,17 +42,9 @@ impl Nodes {
     /// Fills the store, for ever.
     pub async fn follow(self, api_server: ApiServer) {
         let api: Api<DeserializeGuard<GpuNode>> = Api::all(api_server.client);
-        let mut events = std::pin::pin!(watch_all(api, "gpunodes", watcher::Config::default(), api_server.requests));
+        let events = watch_all(api, "gpunodes", watcher::Config::default(), api_server.requests);
         let mut listed = HashSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Err(problem) => self.state.failed(problem),
-                Ok(event) => {
-                    self.take(&event, &mut listed);
-                    self.state.applied(&event);
-                }
-            }
-        }
+        self.state.follow(events, |event| self.take(event, &mut listed)).await;
     }
 
     /// The store. It is locked meanwhile.

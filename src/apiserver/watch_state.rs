@@ -1,5 +1,6 @@
 //! How a watch of the API server is doing.
 
+use futures::{Stream, StreamExt as _};
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
@@ -24,17 +25,30 @@ impl WatchState {
         self.0.borrow().clone()
     }
 
-    /// Takes note of an event that has been applied. Init isn't an answer yet: it comes after each failure.
-    pub fn applied<K>(&self, event: &Event<K>) {
+    /// Has each event applied, and takes note of it afterwards, and of failures.
+    pub async fn follow<K>(
+        &self,
+        events: impl Stream<Item = Result<Event<K>, String>>,
+        mut apply: impl FnMut(&Event<K>),
+    ) {
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Err(problem) => self.change(|state| State { problem: Some(problem), ..state.clone() }),
+                Ok(event) => {
+                    apply(&event);
+                    self.applied(&event);
+                }
+            }
+        }
+    }
+
+    /// Init isn't an answer yet: it comes after each failure.
+    fn applied<K>(&self, event: &Event<K>) {
         if !matches!(event, Event::Init) {
             let is_listed = matches!(event, Event::InitDone);
             self.change(|state| State { listed: state.listed || is_listed, problem: None });
         }
-    }
-
-    /// Takes note of a failure.
-    pub fn failed(&self, problem: String) {
-        self.change(|state| State { problem: Some(problem), ..state.clone() });
     }
 
     fn change(&self, next: impl FnOnce(&State) -> State) {

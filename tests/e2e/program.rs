@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use divvy_testkit::process::resident;
 use tokio::process::{Child, Command};
 
 /// A program with its arguments, its log, and its process while it runs.
@@ -61,11 +62,6 @@ impl Program {
         self.restarts = true;
     }
 
-    /// Gives it another value for the argument that begins like this.
-    pub fn replace_arg(&mut self, begins: &str, value: &str) {
-        self.args.iter_mut().filter(|arg| arg.starts_with(begins)).for_each(|arg| *arg = format!("{begins}{value}"));
-    }
-
     /// Starts another executable from now on, and returns the one that it was.
     pub fn set_path(&mut self, path: PathBuf) -> PathBuf {
         std::mem::replace(&mut self.path, path)
@@ -119,13 +115,9 @@ impl Program {
         execute("sh", &["-c", &format!("kill -s {name} {id}")])
     }
 
-    /// Resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)), while the program runs.
+    /// Resident memory in MiB, now and at most, while the program runs.
     pub fn memory(&self) -> Option<[u64; 2]> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.as_ref()?.id()?)).ok()?;
-        let kib = |name: &str| {
-            status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
-        };
-        Some([kib("VmRSS:")?, kib("VmHWM:")?].map(|kib: u64| kib / 1024))
+        resident(self.child.as_ref()?.id()?)
     }
 
     /// Time on processors since its start, threads that have ended included, while it runs.

@@ -1,6 +1,7 @@
 //! A program of ours as a process of its own.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,14 @@ use std::process::Stdio;
 use anyhow::Context as _;
 use serde_json::Value;
 use tokio::process::{Child, Command};
+
+/// Resident memory of a process in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)), while it runs.
+pub fn resident(process: impl Display) -> Option<[u64; 2]> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let kib =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok());
+    Some([kib("VmRSS:")?, kib("VmHWM:")?].map(|kib: u64| kib / 1024))
+}
 
 /// What is started.
 #[derive(Clone, Debug)]

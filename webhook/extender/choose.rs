@@ -31,12 +31,14 @@ impl Extender {
     /// Chooses the nodes as good as the best. Reasons are given only where no node is left, which is when somebody reads them:
     /// their length is what a call costs.
     pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str], now: Instant) -> Choice<'n> {
+        let nowhere = |reason: &str, is_unseen| {
+            let for_good = alike(names.to_vec(), reason);
+            Choice { for_good, is_unseen, ..Choice::default() }
+        };
         let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => demand,
             Ok(None) => return Choice { kept: (0..names.len()).collect(), ..Choice::default() },
-            Err(bad) => {
-                return Choice { for_good: alike(names.to_vec(), &bad.to_string()), ..Choice::default() };
-            }
+            Err(bad) => return nowhere(&bad.to_string(), false),
         };
         let exceeded = self.index.exceeded(&demand);
         let allowed = demand.avoiding(&exceeded);
@@ -47,10 +49,8 @@ impl Extender {
         }
         match self.index.hold(&demand, names, now) {
             Held::At(node) => return Choice { kept: vec![node], ..Choice::default() },
-            Held::Refused(reason) => return Choice { for_good: alike(names.to_vec(), &reason), ..Choice::default() },
-            Held::Unseen(reason) => {
-                return Choice { for_good: alike(names.to_vec(), &reason), is_unseen: true, ..Choice::default() };
-            }
+            Held::Refused(reason) => return nowhere(&reason, false),
+            Held::Unseen(reason) => return nowhere(&reason, true),
             Held::Nothing => {}
         }
         if self.shortlist > 0 {

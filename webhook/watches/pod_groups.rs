@@ -12,7 +12,7 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Entry, Kind, Listing, name_of, namespace_of};
+use super::{Entry, Kind, Listing, name_of, namespace_of, namespaced};
 
 /// An API that has a kind `PodGroup`.
 pub(super) trait Definition: Clone + Debug + Send + Sync + 'static {
@@ -93,7 +93,7 @@ impl<A: Definition> Entry for PodGroupObject<A> {
     const IS_OPTIONAL: bool = true;
 
     fn key(&self) -> Cow<'_, str> {
-        format!("{}/{}", namespace_of(&self.metadata), name_of(&self.metadata)).into()
+        namespaced(namespace_of(&self.metadata), name_of(&self.metadata)).into()
     }
 
     fn apply(&self, index: &Index) {
@@ -105,7 +105,7 @@ impl<A: Definition> Entry for PodGroupObject<A> {
     }
 
     fn keep(index: &Index, listing: &Listing) {
-        let is_listed = |group: &PodGroup| listing.keys.contains(&format!("{}/{}", group.namespace, group.name));
+        let is_listed = |group: &PodGroup| listing.keys.contains(&namespaced(&group.namespace, &group.name));
         index.keep_pod_groups(A::API, is_listed);
         index.serves_pod_groups(A::API, true);
     }

@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use divvy_runtime::api_server::{ApiServer, watch_all};
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
@@ -36,17 +35,9 @@ impl Daemons {
     pub async fn follow(self, api_server: ApiServer, namespace: String) {
         let api: Api<DeserializeGuard<Pod>> = Api::namespaced(api_server.client, &namespace);
         let config = watcher::Config::default().labels(LABEL);
-        let mut events = std::pin::pin!(watch_all(api, "pods of divvy-node", config, api_server.requests));
+        let events = watch_all(api, "pods of divvy-node", config, api_server.requests);
         let mut listed = HashSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Err(problem) => self.state.failed(problem),
-                Ok(event) => {
-                    self.take(&event, &mut listed);
-                    self.state.applied(&event);
-                }
-            }
-        }
+        self.state.follow(events, |event| self.take(event, &mut listed)).await;
     }
 
     /// State of the watch.

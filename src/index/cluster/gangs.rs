@@ -14,7 +14,7 @@ use crate::unpoisoned;
 /// What the scheduler is told about a pod that may be a member of a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// No GPUs are to be held for it: it is no member, or all that start together have been bound.
+    /// No GPUs are to be held for it: it is no member of a known group, or it has a reservation already, elsewhere.
     Nothing,
     /// GPUs are held for it on the node of this name, by position.
     At(usize),

@@ -146,11 +146,6 @@ impl Gangs {
         self.group_of.keys()
     }
 
-    /// The group of a pod.
-    pub(crate) fn group_of(&self, uid: &str) -> Option<&Arc<PodGroup>> {
-        self.group_of.get(uid)
-    }
-
     /// Begins to hold GPUs for a group, or goes on. Given back, and held again, they are held for no longer.
     pub(crate) fn hold(&mut self, group: &Arc<PodGroup>, until: Instant) {
         if let Some(known) = self.groups.get_mut(group) {
@@ -171,7 +166,8 @@ impl Gangs {
 // === impl ClusterState ===
 
 impl ClusterState {
-    /// What is to be done for a pod before the scheduler gets a node for it; `nodes` tells whether it may be one of this name.
+    /// What is to be done for a pod before the scheduler gets a node for it; `may_be_on` tells whether that may be the node of
+    /// this name.
     pub(crate) fn turn(&mut self, asked: &Demand, may_be_on: impl Fn(&str) -> bool, now: Instant) -> (Turn, Touched) {
         let mut touched = Touched::new();
         let Some(group) = &asked.group else { return (Turn::None, touched) };
@@ -232,16 +228,16 @@ impl ClusterState {
 
     /// Pods for which GPUs are held.
     pub(crate) fn held(&self) -> Vec<HeldPod> {
-        let held = |uid: &Arc<str>| {
-            let reservation = self.reservation_of(uid).filter(|reservation| reservation.source == Source::Gang)?;
-            let group = Arc::clone(self.gangs.group_of(uid)?);
-            Some(HeldPod { uid: Arc::clone(uid), node: reservation.planned.node.clone(), group })
+        let held = |(uid, group): (&Arc<str>, &Arc<PodGroup>)| {
+            Some(HeldPod { uid: Arc::clone(uid), node: self.held_on(uid)?.to_owned(), group: Arc::clone(group) })
         };
-        self.gangs.pods().filter_map(held).collect()
+        self.gangs.group_of.iter().filter_map(held).collect()
     }
 
-    fn is_held(&self, uid: &str) -> bool {
-        self.reservation_of(uid).is_some_and(|reservation| reservation.source == Source::Gang)
+    /// The node where GPUs are held for a pod.
+    fn held_on(&self, uid: &str) -> Option<&str> {
+        let reservation = self.reservation_of(uid).filter(|reservation| reservation.source == Source::Gang)?;
+        Some(&reservation.planned.node)
     }
 
     /// Gives back what is held for members of a group that can't start.
@@ -251,11 +247,11 @@ impl ClusterState {
 
     /// Ends a group's time once a scheduler binds the last pod that GPUs were held for: when its pods start anew, so does the time.
     pub(crate) fn end_term(&mut self, demand: &Demand) {
-        let known = demand.group.as_ref().and_then(|group| self.gangs.groups.get(group));
-        if known.is_none_or(|known| known.members.keys().any(|uid| self.is_held(uid))) {
-            return;
-        }
-        if let Some(known) = demand.group.as_ref().and_then(|group| self.gangs.groups.get_mut(group)) {
+        let Some(group) = &demand.group else { return };
+        let is_over = |known: &Group| known.members.keys().all(|uid| self.held_on(uid).is_none());
+        if self.gangs.groups.get(group).is_some_and(is_over)
+            && let Some(known) = self.gangs.groups.get_mut(group)
+        {
             known.term = None;
         }
     }
@@ -268,11 +264,7 @@ impl ClusterState {
 
     fn give_back(&mut self, group: &Arc<PodGroup>, is_meant: impl Fn(&str) -> bool) -> Touched {
         let members = self.gangs.groups.get(group).into_iter().flat_map(|known| known.members.keys());
-        let is_held_there = |uid: &&Arc<str>| {
-            let on = self.reservation_of(uid).filter(|reservation| reservation.source == Source::Gang);
-            on.is_some_and(|reservation| is_meant(&reservation.planned.node))
-        };
-        let members: Vec<Arc<str>> = members.filter(is_held_there).cloned().collect();
+        let members: Vec<Arc<str>> = members.filter(|uid| self.held_on(uid).is_some_and(&is_meant)).cloned().collect();
         members.iter().flat_map(|uid| self.failed(uid)).collect()
     }
 }

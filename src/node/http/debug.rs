@@ -77,7 +77,7 @@ fn card(card: &CardInfo) -> Value {
     });
     json!({
         "uuid": card.id, "model": card.model, "memoryMi": card.memory, "pciBusId": card.pci_bus_id, "minor": card.minor,
-        "index": card.index, "clique": card.clique,         "numa": card.numa, "mig": instance, "unhealthy": unhealthy, "memoryUsedMi": card.memory_used,
-        "utilization": card.utilization, "processes": processes,
+        "index": card.index, "numa": card.numa, "mig": instance, "clique": card.clique, "unhealthy": unhealthy,
+        "memoryUsedMi": card.memory_used, "utilization": card.utilization, "processes": processes,
     })
 }

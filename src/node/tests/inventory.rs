@@ -316,16 +316,21 @@ async fn nvml_error_affects_its_own_gpu_alone() {
     machine.until_well().await;
 }
 
-#[tokio::test]
-async fn health_reason_names_the_failed_nvml_call() {
-    let mut machine = Machine::start(quad());
-    machine.until_well().await;
+/// The first card becomes unhealthy when NVML's call fails, and says by which.
+async fn fails_by_its_memory(machine: &mut Machine) {
     machine.change(|scenario| {
         let call = Call::about("nvmlDeviceGetMemoryInfo_v2", &Scenario::uuid(0));
         scenario.errors.insert(call, NvmlReturn::Unknown);
     });
     let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 0).is_some()).await;
     assert_eq!(reason(&sick, 0), Some("nvmlDeviceGetMemoryInfo: an internal driver error occurred"));
+}
+
+#[tokio::test]
+async fn health_reason_names_the_failed_nvml_call() {
+    let mut machine = Machine::start(quad());
+    machine.until_well().await;
+    fails_by_its_memory(&mut machine).await;
 }
 
 #[tokio::test]
@@ -338,12 +343,7 @@ async fn memory_that_nvml_lacks_is_the_configurations() {
     machine.change(|scenario| scenario.cards[0].unified_memory = false);
     let known = machine.until("NVML's figure", |inventory| inventory.cards[0].memory_used.is_some()).await;
     assert_eq!(known.cards[0].memory, Memory::mib(120 << 10), "where there is one it counts");
-    machine.change(|scenario| {
-        let call = Call::about("nvmlDeviceGetMemoryInfo_v2", &Scenario::uuid(0));
-        scenario.errors.insert(call, NvmlReturn::Unknown);
-    });
-    let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 0).is_some()).await;
-    assert_eq!(reason(&sick, 0), Some("nvmlDeviceGetMemoryInfo: an internal driver error occurred"));
+    fails_by_its_memory(&mut machine).await;
 }
 
 #[tokio::test]

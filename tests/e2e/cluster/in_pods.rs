@@ -231,7 +231,7 @@ impl Cluster {
     pub async fn uninstall(&mut self) -> anyhow::Result<()> {
         self.control_plane.scheduler.kill().await?;
         let without = self.files.at(SCHEDULER_CONFIG);
-        self.control_plane.scheduler.replace_arg("--config=", &without.display().to_string());
+        self.control_plane.scheduler.set_args(&[("--config=", &without.display().to_string())]);
         self.control_plane.scheduler.start()?;
         if let Installation::Chart(_, helm) = &self.installation {
             println!("  {}", self.helm(helm, "uninstall divvy").await?.trim());
@@ -328,7 +328,7 @@ impl Cluster {
         self.shell(&format!("ln -sfn {DEPLOY} deploy\n{commands}rm deploy\n"), place).await?;
         std::fs::copy(self.files.at("scheduler.kubeconfig"), "/etc/kubernetes/scheduler.conf")?;
         self.control_plane.scheduler.kill().await?;
-        self.control_plane.scheduler.replace_arg("--config=", &place.join("scheduler.yaml").display().to_string());
+        self.control_plane.scheduler.set_args(&[("--config=", &place.join("scheduler.yaml").display().to_string())]);
         // With this configuration it elects a leader, and ends when it can't hold its Lease.
         self.control_plane.scheduler.restart_by_itself();
         self.control_plane.scheduler.start()

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use bytes::Bytes;
+use divvy_testkit::process::resident;
 use fake_apiserver::endpoints::pod_ip;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
@@ -125,14 +126,9 @@ impl Replica {
         assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
     }
 
-    /// Its resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)).
+    /// Its resident memory in MiB, now and at most.
     pub(crate) fn resident(&self) -> [u64; 2] {
-        let id = self.child.id().expect("it runs");
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-        ["VmRSS:", "VmHWM:"].map(|key| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
-        })
+        resident(self.child.id().expect("it runs")).unwrap()
     }
 
     pub(crate) async fn ended(&mut self) -> ExitStatus {

@@ -7,6 +7,7 @@ use std::process::{ExitStatus, Stdio};
 
 use bytes::Bytes;
 use divvy_api::gpunode::GpuNode;
+use divvy_testkit::process::resident;
 use fake_apiserver::ApiServer;
 use fake_apiserver::pki::{self, Authority};
 use http_body_util::{BodyExt as _, Empty};
@@ -214,13 +215,9 @@ impl Replica {
         within("the end", self.child.wait()).await.unwrap()
     }
 
-    /// Resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)).
+    /// Resident memory in MiB, now and at most.
     pub(crate) fn resident(&self) -> [u64; 2] {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().expect("it runs"))).unwrap();
-        ["VmRSS:", "VmHWM:"].map(|key| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
-        })
+        resident(self.child.id().expect("it runs")).unwrap()
     }
 
     pub(crate) fn log(&self) -> String {

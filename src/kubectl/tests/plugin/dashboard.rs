@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use divvy_testkit::process::resident;
 use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt as _;
 use tokio::process::{Child, Command};
@@ -216,15 +217,6 @@ fn fill(bench: &Bench, number: usize) {
     bench.server.edit("GpuNode", "", &name, |node| node["status"]["cards"] = json!(cards)).unwrap();
 }
 
-/// Resident memory in MiB, now and at most (`VmRSS` and `VmHWM` of proc(5)).
-fn resident(process: u32) -> [u64; 2] {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    ["VmRSS:", "VmHWM:"].map(|key| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
-        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
-    })
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a figure of the release profile, and a minute of work"]
 async fn dashboard_of_a_large_cluster_takes_some_memory() {
@@ -236,8 +228,8 @@ async fn dashboard_of_a_large_cluster_takes_some_memory() {
     let mut messages = dashboard.events();
     messages.until("status", |status| status["synced"] == true);
     println!("{NODES} nodes, {} pods: complete after {:.1?}", NODES * CARDS, begun.elapsed());
-    println!("resident {:?} MiB, now and at most", resident(process));
+    println!("resident {:?} MiB, now and at most", resident(process).unwrap());
     drop(messages);
     dashboard.events().until("status", |status| status["synced"] == true);
-    println!("with a second page: {:?} MiB", resident(process));
+    println!("with a second page: {:?} MiB", resident(process).unwrap());
 }

@@ -1,7 +1,6 @@
 //! Pods that a tenant has made as large as etcd takes them: no GPU, no scheduler and no right of their own is needed for that.
 
-use std::fs;
-
+use divvy_testkit::process::resident;
 use fake_kubelet::{PodsFault, Workload};
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
@@ -31,11 +30,10 @@ impl Bench {
         self.set_key("releaseInterval", "60s");
     }
 
-    /// Highest resident memory of the daemon in MiB (`VmHWM` of proc(5)).
+    /// Highest resident memory of the daemon in MiB.
     fn peak(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+        let [_, most] = resident(self.pid()).unwrap();
+        most
     }
 
     async fn serves_beside_large_pods(&self) {
