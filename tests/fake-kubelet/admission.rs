@@ -4,7 +4,7 @@ use rand::RngExt as _;
 
 use super::allocate::allocate;
 use super::core::{Core, State};
-use super::pods::{Admission, Refusal};
+use super::pods::{Admission, Pod, Refusal};
 use super::process::Process;
 use super::{spec, worker};
 
@@ -12,6 +12,10 @@ use super::{spec, worker};
 pub(crate) async fn sync_loop(process: Process) {
     tokio::time::sleep(process.core.timing.admit_after_boot).await;
     loop {
+        if process.core.read(State::has_next) {
+            let lag = process.core.faults.borrow().lag;
+            tokio::time::sleep(lag).await;
+        }
         let next = process.core.update(State::list_next);
         match next {
             Some(Next { uid, admit: false }) => process.spawn(worker::work(process.clone(), uid)),
@@ -54,9 +58,13 @@ struct Next {
 // === impl State ===
 
 impl State {
+    fn has_next(&self) -> bool {
+        self.pods.iter().any(Pod::is_unseen)
+    }
+
     /// Makes the next pod visible. Once there is none left, all sources have been heard.
     fn list_next(&mut self) -> Option<Next> {
-        let Some(pod) = self.pods.iter_mut().find(|pod| !pod.listed && !pod.forgotten) else {
+        let Some(pod) = self.pods.iter_mut().find(|pod| pod.is_unseen()) else {
             self.sources_ready = true;
             return None;
         };

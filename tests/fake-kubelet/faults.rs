@@ -19,6 +19,8 @@ pub struct Faults {
     pub no_get: bool,
     /// Containers ignore that they are to end.
     pub stubborn: bool,
+    /// How long the sync loop is busy with other things before it takes up the next pod: bound, and on no list yet.
+    pub lag: Duration,
 }
 
 /// Faults of `/pods`.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1;
 use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Kubelet;
@@ -17,6 +18,7 @@ use super::devices::Health;
 use super::pods::Pod;
 use super::record::Gone;
 use super::status;
+use divvy_api::quantity::parse_count;
 use fake_apiserver::{ApiServer, Feed, News, Refusal};
 
 /// For how long changes are gathered before they are written.
@@ -57,10 +59,12 @@ impl Kubelet {
         let end = CancellationToken::new();
         let (feed, there) = server.feed("Pod");
         let followed = follow(Arc::clone(&self.core), feed, there);
+        let (feed, there) = server.feed("Node");
+        let informed = follow_node(Arc::clone(&self.core), feed, there);
         let reported = report(Arc::clone(&self.core), Arc::clone(server));
         let until = end.clone();
         tokio::spawn(async move {
-            tokio::select! { () = until.cancelled() => {}, () = followed => {}, () = reported => {} }
+            tokio::select! { () = until.cancelled() => {}, () = followed => {}, () = informed => {}, () = reported => {} }
         });
         Ok(Membership { _end: end.drop_guard() })
     }
@@ -120,6 +124,24 @@ async fn follow(core: Arc<Core>, mut feed: Feed, mut news: Vec<News>) {
     }
 }
 
+/// Takes over the amounts of the Node, as the informer has them that admission asks.
+async fn follow_node(core: Arc<Core>, mut feed: Feed, mut news: Vec<News>) {
+    loop {
+        let own = |node: &Arc<Value>| node.pointer("/metadata/name") == Some(&json!(core.node_name));
+        if let Some(node) = news.into_iter().filter_map(|news| news.after).rfind(own) {
+            let amounts = node.pointer("/status/allocatable").and_then(Value::as_object).into_iter().flatten();
+            let amount = |(name, amount): (&String, &Value)| {
+                let is_extended = name.contains('/') && !name.starts_with("kubernetes.io/");
+                let amount = amount.as_str().and_then(|text| parse_count(text).ok());
+                amount.filter(|_| is_extended).map(|amount| (name.clone(), amount))
+            };
+            let amounts = amounts.filter_map(amount).collect();
+            core.update(|state| state.allocatable = amounts);
+        }
+        news = feed.next().await;
+    }
+}
+
 fn uid(pod: &Value) -> &str {
     pod.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
 }
@@ -127,6 +149,8 @@ fn uid(pod: &Value) -> &str {
 /// Writes what has changed, again and again.
 async fn report(core: Arc<Core>, server: Arc<ApiServer>) {
     let (mut changes, mut told) = (core.changes(), Told::default());
+    let mut statuses = tokio::time::interval(core.timing.node_status);
+    statuses.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         changes.borrow_and_update();
         let (statements, gone, devices) =
@@ -134,8 +158,10 @@ async fn report(core: Arc<Core>, server: Arc<ApiServer>) {
         told.tell_pods(&server, statements);
         told.tell_gone(&server, &gone);
         told.tell_devices(&server, &core.node_name, devices);
-        if changes.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            // A status says what the devices are, whatever somebody else has written meanwhile.
+            _ = statuses.tick() => told.devices.clear(),
         }
         tokio::time::sleep(GATHER).await;
     }
@@ -220,6 +246,16 @@ impl Told {
 
     fn tell_devices(&mut self, server: &ApiServer, node: &str, devices: BTreeMap<String, (usize, usize)>) {
         if self.devices == devices {
+            return;
+        }
+        let is_shown = |node: &Value| {
+            devices.iter().all(|(resource, (all, healthy))| {
+                let amounts = [("capacity", all), ("allocatable", healthy)];
+                amounts.iter().all(|(kind, amount)| node["status"][*kind][resource] == amount.to_string())
+            })
+        };
+        if server.get("Node", "", node).is_some_and(|node| is_shown(&node)) {
+            self.devices = devices;
             return;
         }
         let written = server.edit("Node", "", node, |node| {

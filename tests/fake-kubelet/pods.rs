@@ -171,6 +171,11 @@ impl Pod {
         }
     }
 
+    /// Whether the sync loop has yet to take it up.
+    pub(crate) fn is_unseen(&self) -> bool {
+        !self.listed && !self.forgotten
+    }
+
     /// Whether its devices stay its own: not `isPodInactive`.
     pub(crate) fn is_active(&self) -> bool {
         self.is_running() || !self.is_terminal()

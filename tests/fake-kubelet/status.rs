@@ -8,11 +8,15 @@ use divvy_api::ContainerKind;
 
 use super::pods::{Container, ContainerState, Phase, Pod};
 
+/// `kubetypes.ConfigFirstSeenAnnotationKey`, which the API server never gets to see.
+const SEEN: &str = "kubernetes.io/config.seen";
 const HOST_IP: &str = "127.0.0.1";
 
 /// The object to be listed.
 pub(crate) fn render(pod: &Pod) -> v1::Pod {
     let mut object = pod.object.clone();
+    let seen = (SEEN.to_owned(), pod.started.to_string());
+    object.metadata.annotations.get_or_insert_default().extend([seen]);
     if let Some(deleted) = pod.deleted {
         object.metadata.deletion_timestamp = Some(Time(deleted));
         object.metadata.deletion_grace_period_seconds = Some(30);

@@ -20,6 +20,8 @@ pub struct Timing {
     /// Until the API server shows the status of a rejected pod: a PATCH, and the event of a watch. `/pods` has it once the
     /// sync loop has nothing left to admit.
     pub status: Duration,
+    /// Between two statuses of the Node, each with the devices as they are then (`nodeStatusUpdateFrequency`).
+    pub node_status: Duration,
     /// How long a resource whose plugin went away keeps its capacity.
     pub endpoint_grace: Duration,
 }
@@ -36,6 +38,7 @@ impl Default for Timing {
             admit_after_boot: Duration::from_millis(100),
             close: Duration::from_millis(10),
             status: Duration::from_millis(20),
+            node_status: Duration::from_secs(10),
             endpoint_grace: Duration::from_secs(300),
         }
     }
