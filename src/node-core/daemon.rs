@@ -2,18 +2,21 @@
 
 mod calls;
 mod candidates;
+mod ending;
 mod recovery;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::ending::Admissions;
+use self::ending::CallCount;
 use crate::allocator::{Allocator, Refusal, SharedAllocator, lock};
 use crate::pod::Pod;
 use crate::ports::{PodSource, PodSourceError};
 
 /// Serves the kubelet's calls and keeps the ledger in line with the kubelet.
 ///
-/// Methods are in `calls`, `candidates` and `recovery`. Each asks
+/// Methods are in `calls`, `candidates`, `ending` and `recovery`. Each asks
 /// the source of pods first and decides afterwards, under the allocator's lock, which is never held while something is
 /// waited for.
 #[derive(Debug)]
@@ -23,12 +26,14 @@ pub struct Daemon<S> {
     /// Quiet period (`kubeletSettleTime`): a kubelet's list is whole once the kubelet is older than that and no pod has come
     /// onto its list for so long.
     pub(crate) kubelet_settle_time: Duration,
+    /// Calls by which the kubelet admits pods.
+    pub(crate) calls: CallCount,
 }
 
 impl<S: PodSource> Daemon<S> {
     /// A daemon over this allocator and this source of pods.
     pub fn new(allocator: SharedAllocator, source: S, kubelet_settle_time: Duration) -> Self {
-        Self { allocator, source, kubelet_settle_time }
+        Self { allocator, source, kubelet_settle_time, calls: CallCount::default() }
     }
 
     /// The allocator behind it.
@@ -39,12 +44,6 @@ impl<S: PodSource> Daemon<S> {
     /// The source of pods behind it.
     pub fn source(&self) -> &S {
         &self.source
-    }
-
-    /// Pods, by namespace and name, that may still ask for cards by the kubelet's list.
-    pub async fn waiting(&self) -> Result<Vec<String>, Refusal> {
-        let pods = self.reconcile().await?;
-        Ok(lock(&self.allocator).waiting(&pods))
     }
 
     /// Brings the ledger in line as `reconcile` does, logs what that changed, and removes the directories of holdings that ended.

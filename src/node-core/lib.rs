@@ -21,6 +21,7 @@
 //! | `daemon::candidates` | the pods among which the one under admission is: the kubelet's list, or API server and PodResources |
 //! | `daemon::recovery` | a start of the daemon, a kubelet that lost its checkpoint, a ledger that lost a pod |
 //! | `daemon::calls` | the kubelet's calls, step by step |
+//! | `daemon::ending` | what a daemon has to know before it ends |
 //! | [`ports`] | what is needed of the world: [`ports::PodSource`] and [`ports::ContainerSetup`] |
 //!
 //! Nothing here knows gRPC, HTTP, Kubernetes' clients or NVML, and nothing waits but for a port; only the journal is a file.
@@ -35,4 +36,4 @@ pub mod ledger;
 pub mod pod;
 pub mod ports;
 
-pub use daemon::Daemon;
+pub use daemon::{Admissions, Daemon};

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// Annotation in which the kubelet notes where it has a pod from (`kubetypes.ConfigSourceAnnotationKey`).
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// Annotation in which the kubelet notes when it first saw a pod (`kubetypes.ConfigFirstSeenAnnotationKey`), in RFC 3339: it
+/// admits the pod, and lists it, once its sync loop has come that far.
+pub const FIRST_SEEN: &str = "kubernetes.io/config.seen";
 
 /// Reference to a pod: UID, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

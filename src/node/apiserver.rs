@@ -32,7 +32,7 @@ use divvy_node_core::allocator::{ForeignPod, SharedAllocator, lock};
 use divvy_runtime::api_server::{ApiServer, within_deadline};
 use divvy_runtime::logging::WarnOnce;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,7 @@ use self::pruned::Pruned;
 use self::removal::Removal;
 pub use self::removal::{Removed, remove, remove_from_all};
 use crate::config::Advertise;
+use crate::kubelet::advertise::Offer;
 use crate::kubelet::registration::RegistrationStatus;
 use divvy_node_core::amounts::allocatable;
 use divvy_node_core::inventory::Inventory;
@@ -67,6 +68,12 @@ const PLANNED_SHRINK_DELAY: Duration = Duration::from_secs(600);
 /// Requests that are made for several objects.
 const PATCH_PODS: &str = "patch pods/status";
 const CREATE_EVENTS: &str = "create events";
+const PATCH_NODE: &str = "patch nodes/status";
+const PATCH_GPU_NODE: &str = "patch gpunodes/status";
+/// Not with the amounts: a policy of before (`deploy/manifests/policy.yaml`) refuses devices.
+const PATCH_DEVICES: &str = "patch devices in nodes/status";
+/// Longest time after the announcement for the session with the kubelet to end.
+const SESSION_END: Duration = Duration::from_secs(2);
 /// Most events that wait to be written; beyond that the oldest are dropped.
 const PENDING: usize = 100;
 
@@ -97,6 +104,8 @@ pub struct View {
     pub usage: Arc<NodeUsage>,
     /// Whether the daemon is about to stop.
     pub draining: bool,
+    /// Devices that the kubelet may allocate, by resource; none where the daemon says nothing of them on its Node.
+    pub devices: BTreeMap<String, u64>,
 }
 
 /// Settings of the publisher.
@@ -133,6 +142,8 @@ pub struct Publisher {
     settings: PublishSettings,
     allocator: SharedAllocator,
     registration: watch::Receiver<RegistrationStatus>,
+    /// Devices that are registered, as last listed.
+    offers: watch::Receiver<Arc<Vec<Offer>>>,
     usage: watch::Receiver<Arc<NodeUsage>>,
     /// Desired state from the API server.
     desired: watch::Sender<Desired>,
@@ -159,6 +170,10 @@ pub struct Publisher {
     capacity: BTreeMap<String, u64>,
     /// Time since which the Node offers more than is free.
     shrunk: Option<Instant>,
+    /// Whether the daemon has ever been registered: before, nothing may be sent to the node.
+    has_registered: bool,
+    /// Whether the Node has yet to offer the devices: the kubelet's next status, which has them too, takes up to 10 s.
+    are_devices_due: bool,
     attempts: Attempts,
     missing_node: WarnOnce,
 }
@@ -203,6 +218,7 @@ impl Publisher {
         api_server: ApiServer,
         allocator: SharedAllocator,
         registration: watch::Receiver<RegistrationStatus>,
+        offers: watch::Receiver<Arc<Vec<Offer>>>,
         usage: watch::Receiver<Arc<NodeUsage>>,
         desired: watch::Sender<Desired>,
     ) -> (Self, Announcement) {
@@ -213,6 +229,7 @@ impl Publisher {
             settings,
             allocator,
             registration,
+            offers,
             usage,
             desired,
             draining,
@@ -228,6 +245,8 @@ impl Publisher {
             offered: BTreeMap::new(),
             capacity: BTreeMap::new(),
             shrunk: None,
+            has_registered: false,
+            are_devices_due: false,
             attempts: Attempts::new(api_server.requests),
             missing_node: WarnOnce::default(),
         };
@@ -242,20 +261,39 @@ impl Publisher {
         let mut gpu_node = latest::watch(self.cluster.gpu_nodes.clone(), "gpunodes", name, requests, &stop);
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last = None;
+        let (mut last, mut draining) = (None, self.draining.clone());
         while !stop.is_cancelled() {
             tokio::select! {
                 _ = rounds.tick() => {}
                 // Amounts that somebody took away keep pods out: they are back at once.
                 changed = node.changed() => {
-                    if changed.is_err() || last.is_some_and(|last: Instant| last.elapsed() < ROUND / 2) {
+                    // While draining at once, too: what the kubelet brings back is taken off before a pod is sent for it.
+                    let is_early = last.is_some_and(|last: Instant| last.elapsed() < ROUND / 2) && !*draining.borrow();
+                    if changed.is_err() || is_early {
                         tokio::select! { _ = rounds.tick() => {}, () = stop.cancelled() => {} }
                     }
                 }
+                // At once: pods are sent here until it is published.
+                Ok(()) = draining.changed() => {}
                 () = stop.cancelled() => {}
             }
             last = Some(Instant::now());
             self.round(&mut node, &mut gpu_node).await;
+        }
+        if *draining.borrow() {
+            self.leave().await;
+        }
+    }
+
+    /// Takes the devices off the Node once more when the kubelet has lost them: its status of a moment ago may have brought them
+    /// back, and pods would be sent here until its next one.
+    async fn leave(mut self) {
+        let has_ended = self.registration.wait_for(|status| *status != RegistrationStatus::Registered);
+        drop(tokio::time::timeout(SESSION_END, has_ended).await);
+        let devices: BTreeMap<&str, Option<u64>> = self.last.devices.keys().map(|name| (name.as_str(), None)).collect();
+        if !devices.is_empty() {
+            let patch = json!({ "status": { "allocatable": devices } });
+            self.attempts.make(PATCH_DEVICES, self.cluster.patch_node(&patch)).await;
         }
     }
 
@@ -277,8 +315,19 @@ impl Publisher {
         // A release reaches the Node with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is
         // tried again too early waits for the next release.
         let is_next = is_shown && self.released && self.generation <= node.generation();
-        if !is_next {
-            latest_node.answered(self.write_node(&view, node).await);
+        self.has_registered |= view.registered;
+        self.are_devices_due |= view.registered && !self.last.registered;
+        if view.draining {
+            latest_node.answered(self.withdraw(&view, node).await);
+        } else {
+            latest_node.answered(self.show_devices(&view, node).await);
+            if !is_next {
+                latest_node.answered(self.write_node(&view, node).await);
+            }
+        }
+        if is_shown {
+            let draining = view.draining;
+            self.announced.send_if_modified(|announced| std::mem::replace(announced, draining) != draining);
         }
         if is_shown && std::mem::take(&mut self.released) {
             // A ledger that was lost starts over, far below what an earlier daemon wrote.
@@ -309,6 +358,10 @@ impl Publisher {
             RegistrationStatus::Conflict(conflict) => (false, Some(conflict.clone())),
         };
         let draining = *self.draining.borrow();
+        // Where memory and compute are devices too, the daemon may not write to its Node.
+        let offers = self.offers.borrow().clone();
+        let offers = offers.iter().filter(|_| self.settings.advertise == Advertise::Amounts);
+        let devices = offers.map(|offer| (offer.resource.to_string(), offer.healthy())).collect();
         let allocator = lock(&self.allocator);
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let listed = allocator.listed().to_vec();
@@ -338,7 +391,47 @@ impl Publisher {
             unknown_cards,
             usage,
             draining,
+            devices,
         }
+    }
+
+    /// Takes everything that pods request here off the Node; returns the answer. Nothing is sent from then on, and the kubelet
+    /// admits what was sent (`run/drain.rs` says why).
+    async fn withdraw(&mut self, view: &View, node: &NodeView) -> Cached<NodeView> {
+        if self.settings.advertise == Advertise::Devices {
+            return Cached::Unknown;
+        }
+        if !self.last.draining {
+            self.attempts.forget(PATCH_NODE);
+        }
+        // Every pod requests devices, so they are what counts; the kubelet brings them back with each status, and no amounts.
+        let devices = node.without_devices(view.devices.keys().map(String::as_str));
+        let answer = self.patch_node(PATCH_DEVICES, devices).await;
+        let names = &self.settings.names;
+        let amounts = [&names.memory, &names.memory_percentage, &names.cores].map(|name| name.as_str());
+        match self.patch_node(PATCH_NODE, node.without_amounts(amounts)).await {
+            Cached::Unknown => answer,
+            later => later,
+        }
+    }
+
+    /// Offers the devices on the Node, where the kubelet has them by now but has yet to say so; returns the answer.
+    async fn show_devices(&mut self, view: &View, node: &NodeView) -> Cached<NodeView> {
+        if !(self.are_devices_due && view.registered) {
+            return Cached::Unknown;
+        }
+        let patch = node.with_devices(&view.devices);
+        let is_shown = patch.is_none();
+        let answer = self.patch_node(PATCH_DEVICES, patch).await;
+        self.are_devices_due = !is_shown && matches!(answer, Cached::Unknown);
+        answer
+    }
+
+    /// Makes the patch, if there is one; returns the answer.
+    async fn patch_node(&mut self, request: &'static str, patch: Option<Value>) -> Cached<NodeView> {
+        let Some(patch) = patch else { return Cached::Unknown };
+        let answer = self.attempts.make(request, self.cluster.patch_node(&patch)).await;
+        answer.map_or(Cached::Unknown, |answer| Cached::Present(Box::new(answer)))
     }
 
     /// Writes the Node, if it should say anything else; returns the answer.
@@ -361,7 +454,7 @@ impl Publisher {
             }
         }
         let written = self.cluster.patch_node(&patch);
-        let Some(answer) = self.attempts.make("patch nodes/status", written).await else { return Cached::Unknown };
+        let Some(answer) = self.attempts.make(PATCH_NODE, written).await else { return Cached::Unknown };
         self.remember_offered(facts, capacity);
         Cached::Present(Box::new(answer))
     }
@@ -390,8 +483,11 @@ impl Publisher {
         if self.settings.advertise == Advertise::Devices {
             return None;
         }
+        let mut amounts = self.amounts(&view.allocations, &view.inventory);
+        // What an earlier daemon took off the Node stays off until pods can be served. What it left there is kept right.
+        amounts.retain(|name, _| self.has_registered || node.status.capacity.contains_key(name));
         Some(NodeFacts {
-            amounts: self.amounts(&view.allocations, &view.inventory),
+            amounts,
             labels: labels::labels(&view.inventory, self.settings.slots_per_card),
             // What an earlier daemon wrote stands until there is something new to say.
             generation: self.generation.max(node.generation()),
@@ -422,12 +518,12 @@ impl Publisher {
         let mut answer = Cached::Unknown;
         // A daemon that ends has few seconds to say so: a pause after overload would outlast it.
         if view.draining && !self.last.draining {
-            self.attempts.forget("patch gpunodes/status");
+            self.attempts.forget(PATCH_GPU_NODE);
         }
         let differs = shown != Some(&status) && !self.pruned.explains(&status, shown);
         if differs && self.utilization_writes.are_due(&status, shown, Instant::now()) {
             let written = self.cluster.write_gpu_node(&status);
-            match self.attempts.make("patch gpunodes/status", written).await {
+            match self.attempts.make(PATCH_GPU_NODE, written).await {
                 Some(Cached::Present(written)) => {
                     if let Some(kept) = &written.status {
                         self.pruned.compare(status, kept.clone());
@@ -439,7 +535,6 @@ impl Publisher {
                 None => return (false, Cached::Unknown),
             }
         }
-        self.announced.send_if_modified(|announced| std::mem::replace(announced, view.draining) != view.draining);
         (true, answer)
     }
 

@@ -184,7 +184,7 @@ async fn run(
     let registrar = Registrar {
         directory: config.device_plugin_dir.to_path_buf(),
         calls,
-        offers,
+        offers: offers.clone(),
         pod_resources,
         patience: CONFLICT_PATIENCE,
         status: registration_sender,
@@ -253,6 +253,7 @@ async fn run(
             api_server,
             allocator,
             registration,
+            offers,
             usage,
             desired_sender,
         );

@@ -10,6 +10,7 @@ use crate::ports::{ContainerResponse, PodOrigin, PodSource};
 impl<S: PodSource> Daemon<S> {
     /// Answers `GetPreferredAllocation`: slots on the cards planned for the container under admission.
     pub async fn propose(&self, resource: &ResourceName, choice: &Choice) -> Result<Vec<SlotId>, Refusal> {
+        let _counted = self.calls.begin();
         let candidates = self.candidates(resource, Call::Propose(choice)).await?;
         self.among(&candidates, |allocator| allocator.propose(resource, &candidates.pods, choice))
     }
@@ -17,6 +18,7 @@ impl<S: PodSource> Daemon<S> {
     /// Answers `Allocate`: at once where the slots were just proposed, else after listing the pods. Where none of
     /// them lacks devices the kubelet may have lost its checkpoint.
     pub async fn allocate(&self, resource: &ResourceName, slots: &[SlotId]) -> Result<ContainerResponse, Refusal> {
+        let _counted = self.calls.begin();
         let proposed = lock(&self.allocator).allocate_proposed(slots);
         if let Some(answer) = proposed {
             return answer;
@@ -45,6 +47,7 @@ impl<S: PodSource> Daemon<S> {
 
     /// Answers `Allocate` for units of memory or compute, which decide nothing: the container's cards come with its slots.
     pub async fn allocate_units(&self, resource: &ResourceName, ids: &[String]) -> Result<(), Refusal> {
+        let _counted = self.calls.begin();
         let pods = self.reconcile_patiently().await?;
         lock(&self.allocator).allocate_units(resource, &pods, ids)
     }

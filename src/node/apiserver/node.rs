@@ -63,6 +63,29 @@ impl NodeView {
         self.metadata.annotations.as_ref()?.get(GENERATION)
     }
 
+    /// A merge patch that takes devices out of what is allocatable; `None` if none of them is there. The capacity of devices is
+    /// the kubelet's alone.
+    pub(super) fn without_devices<'a>(&self, resources: impl IntoIterator<Item = &'a str>) -> Option<Value> {
+        let gone = present(&self.status.allocatable, resources);
+        (!gone.is_empty()).then(|| json!({ "status": { "allocatable": gone } }))
+    }
+
+    /// A merge patch that takes amounts out of the capacity, from which the kubelet would copy them, and out of what is
+    /// allocatable; `None` if none of them is there.
+    pub(super) fn without_amounts(&self, resources: [&str; 3]) -> Option<Value> {
+        let NodeStatusView { capacity, allocatable } = &self.status;
+        let (capacity, allocatable) = (present(capacity, resources), present(allocatable, resources));
+        let is_there = !capacity.is_empty() || !allocatable.is_empty();
+        is_there.then(|| json!({ "status": { "capacity": capacity, "allocatable": allocatable } }))
+    }
+
+    /// A merge patch by which so many devices are allocatable; `None` if they are.
+    pub(super) fn with_devices(&self, devices: &BTreeMap<String, u64>) -> Option<Value> {
+        let wrong = devices.iter().filter(|(name, count)| !says(&self.status.allocatable, name, **count));
+        let wrong: Map<_, _> = wrong.map(|(name, count)| (name.clone(), json!(count.to_string()))).collect();
+        (!wrong.is_empty()).then(|| json!({ "status": { "allocatable": wrong } }))
+    }
+
     /// Ledger revision in the annotation; 0 without one.
     pub(super) fn generation(&self) -> u64 {
         self.mark().and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -137,6 +160,12 @@ impl NodeFacts {
             .map(|(name, part)| (name.to_owned(), part.into()))
             .collect()
     }
+}
+
+/// Those of these resources that stand there, each `null`: a merge patch removes them.
+fn present<'a>(said: &BTreeMap<String, String>, resources: impl IntoIterator<Item = &'a str>) -> Map<String, Value> {
+    let there = resources.into_iter().filter(|name| said.contains_key(*name));
+    there.map(|name| (name.to_owned(), Value::Null)).collect()
 }
 
 /// Whether an amount of this name stands there, however it is spelled.

@@ -24,6 +24,15 @@ pub struct Offer {
     pub devices: Vec<api::Device>,
 }
 
+// === impl Offer ===
+
+impl Offer {
+    /// How many of the devices are healthy.
+    pub fn healthy(&self) -> u64 {
+        self.devices.iter().filter(|device| device.health == api::HEALTHY).count() as u64
+    }
+}
+
 /// Settings that decide what is listed.
 #[derive(Clone, Debug)]
 pub struct Listing {

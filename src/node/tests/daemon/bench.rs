@@ -92,7 +92,11 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         let mut options = KubeletOptions::new(root.join("k"), "node", 1);
-        options.timing = Timing { admit_after_boot: Duration::from_millis(500), ..Timing::default() };
+        options.timing = Timing {
+            admit_after_boot: Duration::from_millis(500),
+            node_status: Duration::from_millis(500),
+            ..Timing::default()
+        };
         let kubelet = Kubelet::start(options).await.unwrap();
         let [a, b, c] = rand::random::<[u8; 3]>();
         // Nobody else's, so that its port is free whenever the daemon comes back.

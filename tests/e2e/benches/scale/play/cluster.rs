@@ -79,9 +79,10 @@ pub(super) async fn play(args: &Args, counts: Arc<Counts>) -> anyhow::Result<()>
             let api_server = of_node(client, file, &name, &uid).await.with_context(|| format!("token of {name}"))?;
             let (registered, registration) = watch::channel(RegistrationStatus::Registered);
             let (usage_sender, usage) = watch::channel(Arc::<NodeUsage>::default());
+            let (_, offers) = watch::channel(Arc::default());
             let settings = settings(&name, &directory);
             let desired = watch::Sender::new(Desired::default());
-            let (publisher, _) = Publisher::new(settings, api_server, allocator, registration, usage, desired);
+            let (publisher, _) = Publisher::new(settings, api_server, allocator, registration, offers, usage, desired);
             tokio::spawn(publisher.run(stop.clone()));
             Counts::add(&counts.nodes);
             anyhow::Ok::<Senders>((registered, usage_sender))
