@@ -142,6 +142,10 @@ impl Allocator {
         &self.ledger
     }
 
+    pub(crate) fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
     /// Pods of the last list.
     pub fn listed(&self) -> &[Arc<Pod>] {
         &self.reconciliation.listed

@@ -159,6 +159,14 @@ impl Ledger {
         self.journal.health()
     }
 
+    /// Whether a change could be written down. If the last one couldn't be, one of the same length is written that changes
+    /// nothing; otherwise nothing is.
+    pub fn try_writing(&mut self) -> Result<(), LedgerError> {
+        let Some(length) = self.journal.unwritten() else { return Ok(()) };
+        let nobody = PodRef { uid: String::new(), namespace: String::new(), name: String::new() };
+        self.commit(vec![Change::Release { pod: nobody, why: "-".repeat(length) }]).map(drop)
+    }
+
     /// Whether the journal is mostly history, so that it should be rewritten.
     pub fn is_journal_overgrown(&self) -> bool {
         self.journal.is_overgrown()

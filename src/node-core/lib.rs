@@ -22,6 +22,7 @@
 //! | `daemon::recovery` | a start of the daemon, a kubelet that lost its checkpoint, a ledger that lost a pod |
 //! | `daemon::calls` | the kubelet's calls, step by step |
 //! | `daemon::ending` | what a daemon has to know before it ends |
+//! | [`serving`] | whether pods can be served at all |
 //! | [`ports`] | what is needed of the world: [`ports::PodSource`] and [`ports::ContainerSetup`] |
 //!
 //! Nothing here knows gRPC, HTTP, Kubernetes' clients or NVML, and nothing waits but for a port; only the journal is a file.
@@ -35,5 +36,6 @@ pub mod inventory;
 pub mod ledger;
 pub mod pod;
 pub mod ports;
+pub mod serving;
 
 pub use daemon::{Admissions, Daemon};

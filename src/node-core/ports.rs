@@ -114,6 +114,9 @@ pub trait ContainerSetup: fmt::Debug + Send + Sync {
     /// Makes the container's directories, writes its limits and answers what the runtime adds to it. Can be repeated.
     fn prepare(&self, container: &AllocatedContainer<'_>) -> Result<ContainerResponse, SetupError>;
 
+    /// Whether some container could be prepared: makes and removes the directories of one.
+    fn try_preparing(&self) -> Result<(), SetupError>;
+
     /// Writes the limits of a container that is about to start, and what else it was given where that is gone.
     fn write_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError>;
 

@@ -27,7 +27,7 @@ use divvy_api::annotation::{self, Cards};
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Oversubscription, Scales};
 use divvy_api::names::annotation::{CARDS, PLANNED};
 use divvy_api::usage::NodeUsage;
-use divvy_api::{ResourceNames, Tier};
+use divvy_api::{ResourceName, ResourceNames, Tier};
 use divvy_node_core::allocator::{ForeignPod, SharedAllocator, lock};
 use divvy_runtime::api_server::{ApiServer, within_deadline};
 use divvy_runtime::logging::WarnOnce;
@@ -56,6 +56,7 @@ use divvy_node_core::amounts::allocatable;
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Allocations;
 use divvy_node_core::pod::{Pod, PodRef};
+use divvy_node_core::serving::ServingProblem;
 
 /// Interval of the rounds; each writes the Node and its `GpuNode` at most once.
 const ROUND: Duration = Duration::from_secs(1);
@@ -96,6 +97,8 @@ pub struct View {
     pub registered: bool,
     /// Evidence of another device plugin that serves the same GPUs.
     pub conflict: Option<String>,
+    /// Why no pod can be served now.
+    pub serving: Option<ServingProblem>,
     /// Why the node's tier can't be served now.
     pub tier_problem: Option<String>,
     /// UUIDs of cordoned GPUs that this node doesn't have.
@@ -137,14 +140,24 @@ pub struct Announcement {
     announced: watch::Receiver<bool>,
 }
 
+/// State that is published, beside the ledger's.
+#[derive(Clone, Debug)]
+pub struct States {
+    /// Registration with the kubelet.
+    pub registration: watch::Receiver<RegistrationStatus>,
+    /// Devices that are registered, as last listed.
+    pub offers: watch::Receiver<Arc<Vec<Offer>>>,
+    /// Why no pod can be served, if none can.
+    pub serving: watch::Receiver<Option<ServingProblem>>,
+    /// Measured use of the containers.
+    pub usage: watch::Receiver<Arc<NodeUsage>>,
+}
+
 /// Publishes the node's state to the API server.
 pub struct Publisher {
     settings: PublishSettings,
     allocator: SharedAllocator,
-    registration: watch::Receiver<RegistrationStatus>,
-    /// Devices that are registered, as last listed.
-    offers: watch::Receiver<Arc<Vec<Offer>>>,
-    usage: watch::Receiver<Arc<NodeUsage>>,
+    states: States,
     /// Desired state from the API server.
     desired: watch::Sender<Desired>,
     draining: watch::Receiver<bool>,
@@ -217,9 +230,7 @@ impl Publisher {
         settings: PublishSettings,
         api_server: ApiServer,
         allocator: SharedAllocator,
-        registration: watch::Receiver<RegistrationStatus>,
-        offers: watch::Receiver<Arc<Vec<Offer>>>,
-        usage: watch::Receiver<Arc<NodeUsage>>,
+        states: States,
         desired: watch::Sender<Desired>,
     ) -> (Self, Announcement) {
         let (drain, draining) = watch::channel(false);
@@ -228,9 +239,7 @@ impl Publisher {
             cluster: Cluster::new(api_server.client, &settings.node_name),
             settings,
             allocator,
-            registration,
-            offers,
-            usage,
+            states,
             desired,
             draining,
             announced,
@@ -288,7 +297,7 @@ impl Publisher {
     /// Takes the devices off the Node once more when the kubelet has lost them: its status of a moment ago may have brought them
     /// back, and pods would be sent here until its next one.
     async fn leave(mut self) {
-        let has_ended = self.registration.wait_for(|status| *status != RegistrationStatus::Registered);
+        let has_ended = self.states.registration.wait_for(|status| *status != RegistrationStatus::Registered);
         drop(tokio::time::timeout(SESSION_END, has_ended).await);
         let devices: BTreeMap<&str, Option<u64>> = self.last.devices.keys().map(|name| (name.as_str(), None)).collect();
         if !devices.is_empty() {
@@ -316,7 +325,9 @@ impl Publisher {
         // tried again too early waits for the next release.
         let is_next = is_shown && self.released && self.generation <= node.generation();
         self.has_registered |= view.registered;
+        // The kubelet's next status would say the same, up to 10 s later.
         self.are_devices_due |= view.registered && !self.last.registered;
+        self.are_devices_due |= view.serving.is_some() || self.last.serving.is_some();
         if view.draining {
             latest_node.answered(self.withdraw(&view, node).await);
         } else {
@@ -352,14 +363,14 @@ impl Publisher {
     }
 
     fn view(&self) -> View {
-        let (registered, conflict) = match &*self.registration.borrow() {
+        let (registered, conflict) = match &*self.states.registration.borrow() {
             RegistrationStatus::Unregistered => (false, None),
             RegistrationStatus::Registered => (true, None),
             RegistrationStatus::Conflict(conflict) => (false, Some(conflict.clone())),
         };
         let draining = *self.draining.borrow();
         // Where memory and compute are devices too, the daemon may not write to its Node.
-        let offers = self.offers.borrow().clone();
+        let offers = self.states.offers.borrow().clone();
         let offers = offers.iter().filter(|_| self.settings.advertise == Advertise::Amounts);
         let devices = offers.map(|offer| (offer.resource.to_string(), offer.healthy())).collect();
         let allocator = lock(&self.allocator);
@@ -377,7 +388,7 @@ impl Publisher {
         drop(allocator);
         let is_unasked = |pod: &&Arc<Pod>| !pod.has_ended() && pod.asks_for_amounts_alone(&self.settings.names);
         let unasked = listed.iter().filter(is_unasked).map(|pod| pod.reference()).collect();
-        let usage = Arc::clone(&self.usage.borrow());
+        let usage = Arc::clone(&self.states.usage.borrow());
         View {
             revision,
             allocations,
@@ -387,6 +398,7 @@ impl Publisher {
             foreign,
             registered,
             conflict,
+            serving: self.states.serving.borrow().clone(),
             tier_problem,
             unknown_cards,
             usage,
@@ -405,11 +417,11 @@ impl Publisher {
             self.attempts.forget(PATCH_NODE);
         }
         // Every pod requests devices, so they are what counts; the kubelet brings them back with each status, and no amounts.
-        let devices = node.without_devices(view.devices.keys().map(String::as_str));
-        let answer = self.patch_node(PATCH_DEVICES, devices).await;
+        let devices: Vec<&str> = view.devices.keys().map(String::as_str).collect();
+        let answer = self.patch_node(PATCH_DEVICES, node.without_devices(&devices)).await;
         let names = &self.settings.names;
-        let amounts = [&names.memory, &names.memory_percentage, &names.cores].map(|name| name.as_str());
-        match self.patch_node(PATCH_NODE, node.without_amounts(amounts)).await {
+        let amounts = [&names.memory, &names.memory_percentage, &names.cores].map(ResourceName::as_str);
+        match self.patch_node(PATCH_NODE, node.without_amounts(&amounts)).await {
             Cached::Unknown => answer,
             later => later,
         }
@@ -446,7 +458,7 @@ impl Publisher {
             self.remember_offered(facts, capacity);
             return Cached::Unknown;
         };
-        if facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
+        if view.serving.is_none() && facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
             let is_planned = self.capacity == capacity && view.is_planned();
             let delay = if is_planned { PLANNED_SHRINK_DELAY } else { SHRINK_DELAY };
             if self.shrunk.get_or_insert_with(Instant::now).elapsed() < delay {
@@ -483,7 +495,10 @@ impl Publisher {
         if self.settings.advertise == Advertise::Devices {
             return None;
         }
-        let mut amounts = self.amounts(&view.allocations, &view.inventory);
+        // Nothing is free where no pod can be served.
+        let nothing = Inventory::default();
+        let inventory = if view.serving.is_some() { &nothing } else { &*view.inventory };
+        let mut amounts = self.amounts(&view.allocations, inventory);
         // What an earlier daemon took off the Node stays off until pods can be served. What it left there is kept right.
         amounts.retain(|name, _| self.has_registered || node.status.capacity.contains_key(name));
         Some(NodeFacts {

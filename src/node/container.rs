@@ -305,6 +305,18 @@ impl ContainerSetup for Containers {
         Ok(response)
     }
 
+    fn try_preparing(&self) -> Result<(), SetupError> {
+        let needs_specification = match &self.options.device_list_strategy {
+            DeviceListStrategy::Auto => false,
+            DeviceListStrategy::These(strategies) => strategies.iter().any(|strategy| strategy.is_cdi()),
+        };
+        match &self.published().specification {
+            Specification::Missing(problem) if needs_specification => return Err(SetupError(problem.clone())),
+            _ => {}
+        }
+        self.directories.try_making()
+    }
+
     fn write_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
         self.check(container)?;
         self.write(container)?;

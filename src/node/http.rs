@@ -13,6 +13,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use divvy_api::usage::NodeUsage;
 use divvy_node_core::allocator::{SharedAllocator, lock};
+use divvy_node_core::serving::ServingProblem;
 use divvy_runtime::TaskList;
 use divvy_runtime::debug::Debug;
 use divvy_runtime::logging::{LogControl, WarnOnce};
@@ -44,6 +45,8 @@ pub struct Pages {
     pub allocator: SharedAllocator,
     /// For `/readyz`.
     pub registration: watch::Receiver<RegistrationStatus>,
+    /// For `/readyz`: why no pod can be served, if none can.
+    pub serving: watch::Receiver<Option<ServingProblem>>,
     /// For `/readyz`: why the kubelet doesn't list its pods, if that is so.
     pub unlisted: Arc<Mutex<WarnOnce>>,
     /// For `/usage`.
@@ -81,7 +84,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
     }
 }
 
-/// Answers 200 if the device plugin is registered and NVML has reported the GPUs, with a line for each fallback in use, and
+/// Answers 200 if the device plugin is registered, NVML has reported the GPUs and pods can be served, with a line for each fallback in use, and
 /// otherwise 503 with a line for each thing that is missing.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     let mut missing = Vec::new();
@@ -91,6 +94,7 @@ async fn ready(State(pages): State<Arc<Pages>>) -> Response {
         RegistrationStatus::Conflict(conflict) => missing.push(format!("not registered with the kubelet: {conflict}")),
     }
     missing.extend(lock(&pages.allocator).inventory().problem.clone());
+    missing.extend(pages.serving.borrow().as_ref().map(ToString::to_string));
     if missing.is_empty() {
         let unlisted = pages.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = ["ok"].into_iter().chain(unlisted.current()).collect();

@@ -22,4 +22,5 @@ pub mod nvml;
 pub mod pod_list;
 pub mod pod_source;
 pub mod run;
+pub mod token;
 pub mod usage;

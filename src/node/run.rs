@@ -5,6 +5,7 @@ mod driver;
 mod inventory;
 mod reconcile;
 mod reload;
+mod serving;
 mod settings;
 mod tenants;
 mod uninstall;
@@ -31,7 +32,7 @@ use tracing::{error, info, warn};
 use self::driver::DriverSignals;
 use self::inventory::Advertiser;
 use crate::apiserver::desired::Desired;
-use crate::apiserver::{BoundPods, Publisher};
+use crate::apiserver::{BoundPods, Publisher, States};
 use crate::args::{Effective, Job, Sources, Stop};
 use crate::cgroups::PodCgroups;
 use crate::container::clock::View;
@@ -45,7 +46,7 @@ use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::registration::{Registrar, RegistrationStatus};
 use crate::pod_source::NodePods;
 use crate::usage::{self, DriverMemoryTable, Watcher};
-use crate::{args, nvml};
+use crate::{args, nvml, token};
 use divvy_node_core::ledger::Ledger;
 
 /// Time for which a conflicting device plugin must be registered, or be gone, before the daemon reacts: NVIDIA's needs a few
@@ -147,6 +148,8 @@ async fn run(
     let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
     let (registration_sender, registration) = watch::channel(RegistrationStatus::default());
     let (shown_sender, shown) = watch::channel(reload::shown(&effective, &in_effect));
+    let (serving_sender, serving) = watch::channel(None);
+    let doubt = Arc::new(Notify::new());
     let node: &str = &config.node_name;
     let cgroups = config.cgroup_root.to_path_buf();
     let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
@@ -161,18 +164,18 @@ async fn run(
         divvy,
         Arc::clone(&allocator),
         gauges,
-        registration.clone(),
-        shown.clone(),
+        http::metrics::States { registration: registration.clone(), serving: serving.clone(), config: shown.clone() },
         inventory_threads.readings(),
         usage.clone(),
     );
 
     let api_server = settings::api_server(&config).await.context("reaching the API server")?;
+    let requests = api_server.as_ref().map(|api_server| api_server.requests.clone());
     let unlisted = Arc::default();
     let source = NodePods {
-        kubelet: pods,
+        kubelet: pods.beside(requests.clone()),
         pod_resources: pod_resources.clone(),
-        bound: api_server.clone().map(|api_server| BoundPods::new(api_server, node)),
+        bound: api_server.clone().map(|api_server| BoundPods::new(api_server, node, &config.kubelet_token_file)),
         cgroups: Arc::new(PodCgroups::new(config.cgroup_root.to_path_buf())),
         kubelet_age: KubeletAge::new(config.device_plugin_dir.join("kubelet.sock")),
         unlisted: Arc::clone(&unlisted),
@@ -180,7 +183,12 @@ async fn run(
     };
     let daemon = Arc::new(Daemon::new(Arc::clone(&allocator), source, config.kubelet_settle_time.get()));
     let ledger_changed = Arc::new(Notify::new());
-    let calls = Calls { daemon: Arc::clone(&daemon), ledger_changed: Arc::clone(&ledger_changed), metrics };
+    let calls = Calls {
+        daemon: Arc::clone(&daemon),
+        ledger_changed: Arc::clone(&ledger_changed),
+        doubt: Arc::clone(&doubt),
+        metrics,
+    };
     let registrar = Registrar {
         directory: config.device_plugin_dir.to_path_buf(),
         calls,
@@ -193,6 +201,7 @@ async fn run(
         registry,
         allocator: Arc::clone(&allocator),
         registration: registration.clone(),
+        serving: serving.clone(),
         unlisted,
         usage: usage.clone(),
         config: shown,
@@ -201,8 +210,12 @@ async fn run(
     };
     let mut tasks = Tasks::default();
     let [router, admin_router] = http::routers(pages, log, tasks.list(), stop.clone());
-    let advertiser =
-        Advertiser { allocator: Arc::clone(&allocator), listing: settings::listing(&config), offers: offers_sender };
+    let advertiser = Advertiser {
+        allocator: Arc::clone(&allocator),
+        listing: settings::listing(&config),
+        offers: offers_sender,
+        serving: serving.clone(),
+    };
 
     // Where the driver divides the cards there may still be containers that were made for the shim.
     if matches!(tier, Tier::Shim | Tier::Mps) {
@@ -238,7 +251,11 @@ async fn run(
     }
     tasks.spawn("registration", inventory::register(registrar, inventory, advertiser, stop.clone()));
     let interval = config.release_interval.get();
-    tasks.spawn("reconcile", reconcile::watch(Arc::clone(&daemon), ledger_changed, interval, stop.clone()));
+    tasks.spawn(
+        "reconcile",
+        reconcile::watch(Arc::clone(&daemon), [ledger_changed, Arc::clone(&doubt)], interval, stop.clone()),
+    );
+    tasks.spawn("serving", serving::watch(Arc::clone(&daemon), doubt, serving_sender, stop.clone()));
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
     if tier == Tier::Mps {
         let problem = move || containers.problem();
@@ -252,9 +269,7 @@ async fn run(
             settings::publish(&config, tier),
             api_server,
             allocator,
-            registration,
-            offers,
-            usage,
+            States { registration, offers, serving, usage },
             desired_sender,
         );
         tasks.spawn("publisher", publisher.run(stop.clone()));
@@ -274,7 +289,11 @@ async fn run(
         }
         stop.cancel();
     };
-    let result = tasks.until_over(signals, reconfigured, retire, patience).await;
+    // Without an orderly end: with a token that nobody accepts no pod can be served.
+    let result = tokio::select! {
+        result = tasks.until_over(signals, reconfigured, retire, patience) => result,
+        error = token::rejected(requests, &config.kubelet_token_file) => Err(error),
+    };
     inventory_threads.stop();
     result
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::http::{Response, StatusCode};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -73,8 +74,8 @@ impl ApiServer {
         config.connect_timeout = Some(CONNECTING);
         let requests = Requests::new(config.cluster_url.to_string().trim_end_matches('/'));
         let log = requests.clone();
-        let answered = MapResponseLayer::new(move |answer| {
-            log.answered();
+        let answered = MapResponseLayer::new(move |answer: Response<_>| {
+            log.answered(answer.status() == StatusCode::UNAUTHORIZED);
             answer
         });
         Ok(Self { client: ClientBuilder::try_from(config)?.with_layer(&answered).build(), requests })

@@ -159,7 +159,7 @@ async fn report(core: Arc<Core>, server: Arc<ApiServer>) {
         told.tell_gone(&server, &gone);
         told.tell_devices(&server, &core.node_name, devices);
         tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
+            news = changes.changed() => if news.is_err() { return },
             // A status says what the devices are, whatever somebody else has written meanwhile.
             _ = statuses.tick() => told.devices.clear(),
         }

@@ -37,6 +37,8 @@ pub(super) struct Journal {
     overgrown: u64,
     /// Records appended since a rewrite began, while one is under way.
     since: Option<Vec<u8>>,
+    /// Bytes of the last change, if they couldn't be written.
+    unwritten: Option<usize>,
     health: JournalHealth,
 }
 
@@ -122,6 +124,7 @@ impl Journal {
             torn: false,
             overgrown: SMALL.max(4 * len),
             since: None,
+            unwritten: None,
             health: SOUND,
         })
     }
@@ -149,7 +152,16 @@ impl Journal {
         file.set_len(whole).map_err(failed(path, "open"))?;
         let overgrown = SMALL.max(2 * whole);
         let health = JournalHealth { is_rewritten: false, ..SOUND };
-        Ok(Self { path: path.to_owned(), file, len: whole, torn: false, overgrown, since: None, health })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            len: whole,
+            torn: false,
+            overgrown,
+            since: None,
+            unwritten: None,
+            health,
+        })
     }
 
     /// Writes changes down, all or none, the first with this revision.
@@ -157,6 +169,7 @@ impl Journal {
         let bytes = (first..).zip(changes).flat_map(|(revision, change)| record(revision, change)).collect::<Vec<u8>>();
         let written = self.write(&bytes).map_err(failed(&self.path, "write"));
         self.health.is_writable = written.is_ok();
+        self.unwritten = written.is_err().then_some(bytes.len());
         written?;
         if let Some(since) = &mut self.since {
             since.extend(bytes);
@@ -174,6 +187,11 @@ impl Journal {
             Err(_) => self.torn = self.file.set_len(self.len).is_err(),
         }
         written
+    }
+
+    /// Bytes of the last change, if they couldn't be written.
+    pub(super) fn unwritten(&self) -> Option<usize> {
+        self.unwritten
     }
 
     pub(super) fn health(&self) -> JournalHealth {

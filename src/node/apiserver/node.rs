@@ -65,14 +65,14 @@ impl NodeView {
 
     /// A merge patch that takes devices out of what is allocatable; `None` if none of them is there. The capacity of devices is
     /// the kubelet's alone.
-    pub(super) fn without_devices<'a>(&self, resources: impl IntoIterator<Item = &'a str>) -> Option<Value> {
+    pub(super) fn without_devices(&self, resources: &[&str]) -> Option<Value> {
         let gone = present(&self.status.allocatable, resources);
         (!gone.is_empty()).then(|| json!({ "status": { "allocatable": gone } }))
     }
 
     /// A merge patch that takes amounts out of the capacity, from which the kubelet would copy them, and out of what is
     /// allocatable; `None` if none of them is there.
-    pub(super) fn without_amounts(&self, resources: [&str; 3]) -> Option<Value> {
+    pub(super) fn without_amounts(&self, resources: &[&str]) -> Option<Value> {
         let NodeStatusView { capacity, allocatable } = &self.status;
         let (capacity, allocatable) = (present(capacity, resources), present(allocatable, resources));
         let is_there = !capacity.is_empty() || !allocatable.is_empty();
@@ -163,9 +163,9 @@ impl NodeFacts {
 }
 
 /// Those of these resources that stand there, each `null`: a merge patch removes them.
-fn present<'a>(said: &BTreeMap<String, String>, resources: impl IntoIterator<Item = &'a str>) -> Map<String, Value> {
-    let there = resources.into_iter().filter(|name| said.contains_key(*name));
-    there.map(|name| (name.to_owned(), Value::Null)).collect()
+fn present(said: &BTreeMap<String, String>, resources: &[&str]) -> Map<String, Value> {
+    let there = resources.iter().filter(|name| said.contains_key(**name));
+    there.map(|name| ((*name).to_owned(), Value::Null)).collect()
 }
 
 /// Whether an amount of this name stands there, however it is spelled.

@@ -116,12 +116,15 @@ fn conditions(view: &View, seen: &[Condition], now: Timestamp) -> Vec<Condition>
         None => (true, "CardsKnown", "NVML answers"),
         Some(problem) => (false, "NvmlProblem", problem),
     };
+    let serving = view.serving.as_ref().map(|problem| (problem.kind.reason(), problem.to_string()));
     let ready = if let Some(conflict) = &view.conflict {
         (false, "AnotherPlugin", conflict.as_str())
     } else if !view.registered {
         (false, "NotRegistered", "device plugin is not registered with the kubelet")
     } else if !known {
         (false, reason, message)
+    } else if let Some((reason, problem)) = &serving {
+        (false, *reason, problem.as_str())
     } else if let Some(problem) = &view.tier_problem {
         (false, "TierNotServed", problem.as_str())
     } else {

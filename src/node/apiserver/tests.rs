@@ -270,19 +270,20 @@ fn amounts_taken_away_by_hand_come_back() {
 fn only_what_pods_request_is_taken_off_and_put_back() {
     let mut node = node("80000", &[], &[]);
     for amounts in [&mut node.status.capacity, &mut node.status.allocatable] {
-        amounts.extend([("cpu", "8"), ("nvidia.com/gpu", "64")].map(|(name, count)| (name.to_owned(), count.to_owned())));
+        amounts
+            .extend([("cpu", "8"), ("nvidia.com/gpu", "64")].map(|(name, count)| (name.to_owned(), count.to_owned())));
     }
     let devices = ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"];
-    let off = node.without_devices(devices);
+    let off = node.without_devices(&devices);
     assert_eq!(off, Some(json!({ "status": { "allocatable": { "nvidia.com/gpu": null } } })));
     let gone = json!({ "nvidia.com/gpumem": null });
     let amounts = ["nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"];
-    assert_eq!(node.without_amounts(amounts), Some(json!({ "status": { "capacity": gone, "allocatable": gone } })));
+    assert_eq!(node.without_amounts(&amounts), Some(json!({ "status": { "capacity": gone, "allocatable": gone } })));
     let offered = BTreeMap::from([("nvidia.com/gpu".to_owned(), 64)]);
     assert_eq!(node.with_devices(&offered), None);
     node.status.allocatable.clear();
     node.status.capacity.clear();
-    assert_eq!((node.without_devices(devices), node.without_amounts(amounts)), (None, None));
+    assert_eq!((node.without_devices(&devices), node.without_amounts(&amounts)), (None, None));
     let on = json!({ "status": { "allocatable": { "nvidia.com/gpu": "64" } } });
     assert_eq!(node.with_devices(&offered), Some(on));
 }

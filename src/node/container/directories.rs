@@ -43,6 +43,8 @@ pub struct Container {
     is_new: bool,
 }
 
+/// Bytes of the limits of a container with one share, about.
+const USUAL_LIMITS: usize = 512;
 const CONTAINERS: &str = "containers";
 const LIMITS: &str = "limits";
 pub(super) const REGION: &str = "region";
@@ -116,6 +118,18 @@ impl Directories {
             mounts::bound(&region, cards).map_err(state("mounting a file system on", &region))?;
         }
         Ok(container)
+    }
+
+    /// Makes the directories of a container that isn't there, with limits of the usual length, and puts them away.
+    pub(super) fn try_making(&self) -> Result<(), SetupError> {
+        let nonce = Nonce::random();
+        let tried = self.make(nonce, 1).and_then(|container| {
+            let file = container.limits().join(LIMITS_FILE);
+            files::replace(&file, "-".repeat(USUAL_LIMITS)).map_err(state("writing limits", &file))
+        });
+        self.put_away(nonce);
+        self.wake_removal();
+        tried
     }
 
     /// Makes the directory that contains a container's two, and the one of all containers if it is missing.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use divvy_api::usage::NodeUsage;
 use divvy_node_core::allocator::SharedAllocator;
+use divvy_node_core::serving::ServingProblem;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
@@ -21,17 +22,27 @@ use crate::container::Containers;
 use crate::kubelet::registration::RegistrationStatus;
 use crate::nvml::GpuReadings;
 
+/// States that are gauges.
+#[derive(Clone, Debug)]
+pub struct States {
+    /// Registration with the kubelet.
+    pub registration: watch::Receiver<RegistrationStatus>,
+    /// Why no pod can be served, if none can.
+    pub serving: watch::Receiver<Option<ServingProblem>>,
+    /// Configuration in effect.
+    pub config: watch::Receiver<ConfigStatus>,
+}
+
 /// Registers metrics of the ledger, of the GPUs' sensors and of the measured use of containers.
 pub fn register(
     registry: &mut Registry,
     allocator: SharedAllocator,
     containers: Arc<Containers>,
-    registration: watch::Receiver<RegistrationStatus>,
-    config: watch::Receiver<ConfigStatus>,
+    states: States,
     readings: watch::Receiver<Arc<Vec<GpuReadings>>>,
     usage: watch::Receiver<Arc<NodeUsage>>,
 ) {
-    registry.register_collector(Box::new(LedgerCollector { allocator, containers, registration, config }));
+    registry.register_collector(Box::new(LedgerCollector { allocator, containers, states }));
     registry.register_collector(Box::new(Readings(readings)));
     registry.register_collector(Box::new(Usage(usage)));
 }

@@ -97,6 +97,16 @@ pub fn offers(
     offers
 }
 
+/// Leaves healthy only what pods hold: nothing more is allocated, and a kubelet that restarts admits running pods again, which it
+/// doesn't with unhealthy devices. `given`: units that the kubelet gave to pods.
+pub fn keep_held(offers: &mut [Offer], allocations: &Allocations, given: &BTreeSet<&str>) {
+    let held: BTreeSet<String> = allocations.slots_on_record().map(|(slot, _)| slot.to_string()).collect();
+    let is_held = |device: &api::Device| held.contains(&device.id) || given.contains(device.id.as_str());
+    for device in offers.iter_mut().flat_map(|offer| &mut offer.devices).filter(|device| !is_held(device)) {
+        api::UNHEALTHY.clone_into(&mut device.health);
+    }
+}
+
 // === impl Listing ===
 
 impl Listing {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use divvy_node_core::pod::{ConnectionId, PodList};
 use divvy_node_core::ports::PodSourceError;
+use divvy_runtime::api_server::Requests;
 use divvy_runtime::api_server::errors::chain;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -50,6 +51,8 @@ pub struct PodListClient {
     /// Decoded pods of the previous list.
     known: Mutex<Arc<Known>>,
     patience: Patience,
+    /// Log of requests to the API server, which the kubelet asks about tokens.
+    api_server: Option<Requests>,
 }
 
 type HttpsClient = Client<HttpsConnector<connection::Connector>, Empty<Bytes>>;
@@ -71,7 +74,13 @@ impl PodListClient {
         let refused = |problem| PodSourceError::KubeletPods(format!("kubeletUrl \"{url}\" is not a URL: {problem}"));
         let uri = uri.map_err(refused)?;
         let patience = Patience::new(endpoint.timeout);
-        Ok(Self { endpoint, uri, client: Mutex::default(), known: Mutex::default(), patience })
+        Ok(Self { endpoint, uri, client: Mutex::default(), known: Mutex::default(), patience, api_server: None })
+    }
+
+    /// This client beside that of the API server, whose answers tell why a token isn't accepted.
+    #[must_use]
+    pub fn beside(self, api_server: Option<Requests>) -> Self {
+        Self { api_server, ..self }
     }
 
     /// The kubelet's pods. Of its response no more than one pod is in memory at a time.
@@ -127,7 +136,7 @@ impl PodListClient {
         let response = response.map_err(|error| self.broken(&error))?;
         match response.status() {
             StatusCode::OK => Ok(response),
-            status => Err(self.error(format!("answered {status}{}", hint(status)))),
+            status => Err(self.error(format!("answered {status}{}", self.hint(status)))),
         }
     }
 
@@ -194,14 +203,20 @@ impl PodListClient {
     fn error(&self, problem: impl Display) -> PodSourceError {
         PodSourceError::KubeletPods(format!("kubelet pod list {}: {problem}", self.uri))
     }
-}
 
-fn hint(status: StatusCode) -> &'static str {
-    match status {
-        StatusCode::UNAUTHORIZED => ": the token isn't accepted; is the kubelet's webhook authentication on?",
-        StatusCode::FORBIDDEN => {
-            ": the service account needs \"get\" on nodes/pods (or nodes/proxy before Kubernetes 1.33)"
+    /// The likely cause. The kubelet asks the API server about tokens, unless its webhook authentication is off.
+    fn hint(&self, status: StatusCode) -> &'static str {
+        let is_refused_by_both = || self.api_server.as_ref().is_some_and(|requests| requests.unauthorized().is_some());
+        match status {
+            StatusCode::UNAUTHORIZED if is_refused_by_both() => ": nor does the API server accept the token",
+            StatusCode::UNAUTHORIZED => {
+                ": the token isn't accepted; if the API server accepts it, switch on the kubelet's webhook authentication \
+                 (authentication.webhook.enabled)"
+            }
+            StatusCode::FORBIDDEN => {
+                ": the service account needs \"get\" on nodes/pods (or nodes/proxy before Kubernetes 1.33)"
+            }
+            _ => "",
         }
-        _ => "",
     }
 }

@@ -31,6 +31,8 @@ pub struct Calls<S> {
     pub daemon: Arc<Daemon<S>>,
     /// Notified after every call that may have changed the ledger.
     pub ledger_changed: Arc<Notify>,
+    /// Notified after every call that was refused for what the next one may be refused for too.
+    pub doubt: Arc<Notify>,
     /// Metrics of the calls.
     pub metrics: Arc<Metrics>,
 }
@@ -121,14 +123,18 @@ impl<S> Calls<S> {
         let result = work.await;
         self.metrics.observe(call, started, &result);
         self.ledger_changed.notify_one();
+        if result.as_ref().is_err_and(Refusal::doubts_serving) {
+            self.doubt.notify_one();
+        }
         result.map_err(|refusal| status(&refusal))
     }
 }
 
 impl<S> Clone for Calls<S> {
     fn clone(&self) -> Self {
-        let Self { daemon, ledger_changed, metrics } = self;
-        Self { daemon: Arc::clone(daemon), ledger_changed: Arc::clone(ledger_changed), metrics: Arc::clone(metrics) }
+        let Self { daemon, ledger_changed, doubt, metrics } = self;
+        let (daemon, metrics) = (Arc::clone(daemon), Arc::clone(metrics));
+        Self { daemon, ledger_changed: Arc::clone(ledger_changed), doubt: Arc::clone(doubt), metrics }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::container::Containers;
 use crate::kubelet::advertise::{self, Listing, Offer};
 use crate::kubelet::registration::Registrar;
 use divvy_node_core::inventory::Inventory;
+use divvy_node_core::serving::ServingProblem;
 
 /// Delay before another attempt to write the CDI specification: a missing directory or device node may appear.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -31,6 +32,7 @@ pub(super) async fn follow(
     advertiser: Advertiser,
     stop: CancellationToken,
 ) {
+    let mut serving = advertiser.serving.clone();
     let (mut known, mut warning, mut unknown) = (None, WarnOnce::default(), WarnOnce::default());
     loop {
         let cards = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
@@ -54,11 +56,14 @@ pub(super) async fn follow(
             known = Some(strategies);
         }
         advertiser.update();
+        let is_closed = advertiser.is_closed();
         tokio::select! {
             changed = inventory.changed() => if changed.is_err() { return },
+            Ok(()) = serving.changed() => {}
             // An error without an API server: the desired state never changes.
             Ok(()) = desired.changed() => {}
-            () = tokio::time::sleep(AGAIN), if again => {}
+            // While nothing is free, pods that end leave devices that nobody holds.
+            () = tokio::time::sleep(AGAIN), if again || is_closed => {}
             () = stop.cancelled() => return,
         }
     }
@@ -99,14 +104,26 @@ pub(super) struct Advertiser {
     pub(super) allocator: SharedAllocator,
     pub(super) listing: Listing,
     pub(super) offers: watch::Sender<Arc<Vec<Offer>>>,
+    /// Why no pod can be served, if none can.
+    pub(super) serving: watch::Receiver<Option<ServingProblem>>,
 }
 
 impl Advertiser {
+    /// Whether no pod can be served.
+    fn is_closed(&self) -> bool {
+        self.serving.borrow().is_some()
+    }
+
     fn update(&self) {
         let offers = {
             let allocator = lock(&self.allocator);
             let given = allocator.units_given();
-            advertise::offers(allocator.inventory(), allocator.ledger().allocations(), &given, &self.listing)
+            let allocations = allocator.ledger().allocations();
+            let mut offers = advertise::offers(allocator.inventory(), allocations, &given, &self.listing);
+            if self.is_closed() {
+                advertise::keep_held(&mut offers, allocations, &given);
+            }
+            offers
         };
         self.offers.send_if_modified(|known| (**known != offers).then(|| *known = Arc::new(offers)).is_some());
     }

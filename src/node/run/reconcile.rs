@@ -54,10 +54,10 @@ pub(super) async fn recover<S: PodSource>(daemon: &Daemon<S>, stop: &Cancellatio
 }
 
 /// Releases the shares of terminated pods every `interval`, and requests the pod list now and then to keep the connection warm.
-/// `changed` is notified after each list.
+/// `changed` is notified after each list, `doubt` after one that failed.
 pub(super) async fn watch<S: PodSource>(
     daemon: Arc<Daemon<S>>,
-    changed: Arc<Notify>,
+    [changed, doubt]: [Arc<Notify>; 2],
     interval: Duration,
     stop: CancellationToken,
 ) {
@@ -65,7 +65,9 @@ pub(super) async fn watch<S: PodSource>(
     loop {
         tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => return }
         let started = Instant::now();
-        rounds.next(&daemon).await;
+        if rounds.next(&daemon).await.is_err_and(|refusal| refusal.doubts_serving()) {
+            doubt.notify_one();
+        }
         pause = interval.max(started.elapsed() * REST);
         changed.notify_one();
     }
@@ -89,7 +91,7 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    async fn next<S: PodSource>(&mut self, daemon: &Daemon<S>) {
+    async fn next<S: PodSource>(&mut self, daemon: &Daemon<S>) -> Result<(), Refusal> {
         if self.swept.elapsed() >= SWEEP {
             self.swept = Instant::now();
             lock(daemon.allocator()).remove_stale_directories();
@@ -108,15 +110,17 @@ impl Rounds {
             drop(tokio::task::spawn_blocking(move || rewrite_journal(&allocator)));
         }
         if is_idle && self.listed.elapsed() < KEEP_WARM {
-            return;
+            return Ok(());
         }
         self.listed = Instant::now();
-        match self.reconcile(daemon).await {
+        let reconciled = self.reconcile(daemon).await;
+        match &reconciled {
             Ok(()) => self.warning.clear(),
             Err(refusal) => {
                 self.warning.warn(format!("releasing shares of terminated pods failed, retrying: {refusal}"));
             }
         }
+        reconciled
     }
 
     async fn reconcile<S: PodSource>(&mut self, daemon: &Daemon<S>) -> Result<(), Refusal> {

@@ -26,6 +26,8 @@ struct Outages {
     server: Option<Outage>,
     /// Requests that the API server refuses.
     requests: HashMap<String, Outage>,
+    /// First and last answer 401 since the last other answer.
+    unauthorized: Option<(Instant, Instant)>,
 }
 
 // === impl Requests ===
@@ -65,9 +67,17 @@ impl Requests {
         }
     }
 
+    /// Time between the first and the last answer 401 (Unauthorized) since there was any other; `None` if the last answer was
+    /// another one.
+    pub fn unauthorized(&self) -> Option<Duration> {
+        self.outages().unauthorized.map(|(first, last)| last - first)
+    }
+
     /// Records an answer of any kind.
-    pub(super) fn answered(&self) {
-        let mut outages = self.outages();
+    pub(super) fn answered(&self, is_unauthorized: bool) {
+        let (mut outages, now) = (self.outages(), Instant::now());
+        let first = outages.unauthorized.map_or(now, |(first, _)| first);
+        outages.unauthorized = is_unauthorized.then_some((first, now));
         if let Some(lasted) = outages.server.as_mut().and_then(|outage| outage.ended(Instant::now())) {
             info!("API server {}: answers again after {lasted}", self.address);
         }

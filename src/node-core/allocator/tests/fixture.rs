@@ -132,6 +132,10 @@ impl ContainerSetup for Containers {
         Ok(ContainerResponse::default())
     }
 
+    fn try_preparing(&self) -> Result<(), SetupError> {
+        Ok(())
+    }
+
     fn write_limits(&self, container: &AllocatedContainer<'_>) -> Result<(), SetupError> {
         let limits = Limits {
             pod_uid: container.pod.uid.clone(),

@@ -9,11 +9,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tokio::sync::watch;
 
+use super::States;
 use crate::config::Strategy;
 use crate::container::{Containers, Strategies};
-use crate::http::ConfigStatus;
 use crate::kubelet::registration::RegistrationStatus;
 use divvy_node_core::inventory::{CardHealth, CardInfo};
 use divvy_node_core::ledger::Holding;
@@ -23,8 +22,7 @@ use divvy_node_core::pod::PodRef;
 pub(super) struct LedgerCollector {
     pub(super) allocator: SharedAllocator,
     pub(super) containers: Arc<Containers>,
-    pub(super) registration: watch::Receiver<RegistrationStatus>,
-    pub(super) config: watch::Receiver<ConfigStatus>,
+    pub(super) states: States,
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -58,7 +56,7 @@ impl LedgerCollector {
     fn read(&self) -> Vec<Gauges> {
         let allocator = lock(&self.allocator);
         let journal = allocator.ledger().journal_health();
-        let registration = self.registration.borrow().clone();
+        let registration = self.states.registration.borrow().clone();
         let is = |held: bool| f64::from(u8::from(held));
         let mut gauges = vec![
             one(
@@ -66,6 +64,12 @@ impl LedgerCollector {
                 "1 if the device plugin is registered with the kubelet",
                 vec![],
                 is(registration == RegistrationStatus::Registered),
+            ),
+            one(
+                "serving",
+                "1 if new pods can be served; 0 if pods can't be identified, shares recorded or containers prepared",
+                vec![],
+                is(self.states.serving.borrow().is_none()),
             ),
             one(
                 "device_plugin_conflict",
@@ -77,7 +81,7 @@ impl LedgerCollector {
                 "configuration_invalid",
                 "1 if the configuration file is invalid and an earlier one is in effect",
                 vec![],
-                is(self.config.borrow().problem.is_some()),
+                is(self.states.config.borrow().problem.is_some()),
             ),
             one(
                 "ledger_revision",

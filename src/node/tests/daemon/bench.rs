@@ -255,6 +255,16 @@ impl Bench {
         self.until("all slots", |view| view.healthy.get(GPU).is_some_and(|ids| ids.len() == CARDS as usize * 32)).await;
     }
 
+    /// The daemon accepts new pods, and the kubelet knows of it.
+    pub(crate) async fn serving(&self) {
+        self.until_so("serving", async || {
+            let (_, metrics) = self.page("/metrics").await?;
+            metrics.contains("\ndivvy_serving{} 1.0\n").then_some(())
+        })
+        .await;
+        self.ready().await;
+    }
+
     // --- pods ---
 
     /// Binds a pod to the node; returns its UID.
@@ -290,6 +300,7 @@ impl Bench {
         self.kubelet.set_faults(|faults| faults.pods = fault);
         let message = self.refused(part("100")).await;
         self.kubelet.set_faults(|faults| faults.pods = PodsFault::None);
+        self.serving().await;
         self.run(part("100")).await;
         message
     }

@@ -83,10 +83,13 @@ async fn full_disk_fails_pods_and_loses_no_share() {
         assert!(metrics.contains(&format!("\ndivvy_journal_writable{{}} {value}\n")), "{metrics}");
     };
     writable(&bench, "0.0").await;
+    bench.limit_file_size(None).await;
+    bench.serving().await;
     bench.limit_file_size(Some(10)).await;
     let message = bench.refused(part("2000")).await;
     assert!(message.contains("writing limits") && message.contains("File too large"), "{message}");
     bench.limit_file_size(None).await;
+    bench.serving().await;
     bench.run(part("3000")).await;
     writable(&bench, "1.0").await;
     bench.until_booked(&[1000, 3000]).await;
@@ -111,6 +114,7 @@ async fn read_only_run_directory_fails_new_pods_and_loses_nothing() {
     bench.until_booked(&[1000]).await;
     fs::remove_file(&containers).unwrap();
     fs::rename(&aside, &containers).unwrap();
+    bench.serving().await;
     bench.run(part("3000")).await;
     bench.until_booked(&[1000, 3000]).await;
     assert_eq!(bench.given(&uid), given);

@@ -22,6 +22,7 @@ mod publishing;
 mod refusals;
 mod rejections;
 mod resources;
+mod serving;
 mod shim;
 mod trust;
 mod unified_memory;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use divvy_testkit::pods::GPU;
 use fake_kubelet::PodsFault;
 use hyper::StatusCode;
 use serde_json::json;
@@ -53,14 +54,15 @@ async fn known_pods_are_served_while_token_review_fails() {
     let uid = bench.run(part("100")).await;
     bench.kubelet.set_faults(|faults| faults.pods = PodsFault::Status(StatusCode::UNAUTHORIZED));
     bench.killed(|bench| std::fs::remove_dir_all(bench.path("run")).unwrap()).await;
-    bench.ready().await;
+    bench.until("what is held", |view| view.healthy.get(GPU).is_some_and(|healthy| healthy.len() == 1)).await;
     let starts = bench.kubelet.view().pods[&uid].containers[0].starts;
     bench.kubelet.restart_container(&uid, "main").unwrap();
     bench.until("the container's return", |view| view.pods[&uid].containers[0].starts > starts).await;
     assert_eq!(bench.given(&uid)[0].1, 100, "its limits were written again");
     let message = bench.refused(part("200")).await;
-    assert!(message.contains("answered 401 Unauthorized"), "{message}");
+    assert!(message.contains("requested number of devices unavailable"), "{message}");
     bench.kubelet.set_faults(|faults| faults.pods = PodsFault::None);
+    bench.serving().await;
     bench.run(part("300")).await;
     bench.until_booked(&[100, 300]).await;
 }

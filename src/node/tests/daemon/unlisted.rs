@@ -158,11 +158,15 @@ async fn pod_fails_with_both_reasons_without_any_list() {
     );
     assert!(message.contains(": list pods of node node: 403 "), "{message}");
     assert!(message.contains("deploy/fallback/node-pod-list.yaml grants it"), "{message}");
+    bench.list(PodsFault::None);
+    bench.serving().await;
+    bench.list(FORBIDDEN);
     bench.server().go_away().await;
     let message = bench.refused(part("1000")).await;
     assert!(message.contains("divvy: pod-list: "), "{message}");
     bench.server().come_back().await;
     bench.list(PodsFault::None);
+    bench.serving().await;
     bench.run(part("1000")).await;
 }
 

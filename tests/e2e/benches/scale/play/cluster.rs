@@ -12,7 +12,7 @@ use divvy_api::gpunode::Scales;
 use divvy_api::names::annotation::CARDS;
 use divvy_api::usage::NodeUsage;
 use divvy_node::apiserver::desired::Desired;
-use divvy_node::apiserver::{PublishSettings, Publisher};
+use divvy_node::apiserver::{PublishSettings, Publisher, States};
 use divvy_node::config::Advertise;
 use divvy_node::kubelet::registration::RegistrationStatus;
 use divvy_node::pod_list;
@@ -80,9 +80,11 @@ pub(super) async fn play(args: &Args, counts: Arc<Counts>) -> anyhow::Result<()>
             let (registered, registration) = watch::channel(RegistrationStatus::Registered);
             let (usage_sender, usage) = watch::channel(Arc::<NodeUsage>::default());
             let (_, offers) = watch::channel(Arc::default());
+            let (_, serving) = watch::channel(None);
+            let states = States { registration, offers, serving, usage };
             let settings = settings(&name, &directory);
             let desired = watch::Sender::new(Desired::default());
-            let (publisher, _) = Publisher::new(settings, api_server, allocator, registration, offers, usage, desired);
+            let (publisher, _) = Publisher::new(settings, api_server, allocator, states, desired);
             tokio::spawn(publisher.run(stop.clone()));
             Counts::add(&counts.nodes);
             anyhow::Ok::<Senders>((registered, usage_sender))

@@ -144,6 +144,10 @@ impl ContainerSetup for Nothing {
         Ok(ContainerResponse::default())
     }
 
+    fn try_preparing(&self) -> Result<(), SetupError> {
+        Ok(())
+    }
+
     fn write_limits(&self, _: &AllocatedContainer<'_>) -> Result<(), SetupError> {
         Ok(())
     }
