@@ -159,8 +159,8 @@ impl Ledger {
         self.journal.health()
     }
 
-    /// Whether a change could be written down. If the last one couldn't be, one of the same length is written that changes
-    /// nothing; otherwise nothing is.
+    /// Whether a change could be written down. If the last one couldn't be, one at least as long as the first that
+    /// couldn't is written, which changes nothing; otherwise nothing is.
     pub fn try_writing(&mut self) -> Result<(), LedgerError> {
         let Some(length) = self.journal.unwritten() else { return Ok(()) };
         let nobody = PodRef { uid: String::new(), namespace: String::new(), name: String::new() };

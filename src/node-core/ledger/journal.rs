@@ -37,7 +37,7 @@ pub(super) struct Journal {
     overgrown: u64,
     /// Records appended since a rewrite began, while one is under way.
     since: Option<Vec<u8>>,
-    /// Bytes of the last change, if they couldn't be written.
+    /// Bytes of the first change that couldn't be written since one could.
     unwritten: Option<usize>,
     health: JournalHealth,
 }
@@ -169,7 +169,7 @@ impl Journal {
         let bytes = (first..).zip(changes).flat_map(|(revision, change)| record(revision, change)).collect::<Vec<u8>>();
         let written = self.write(&bytes).map_err(failed(&self.path, "write"));
         self.health.is_writable = written.is_ok();
-        self.unwritten = written.is_err().then_some(bytes.len());
+        self.unwritten = written.is_err().then(|| self.unwritten.unwrap_or(bytes.len()));
         written?;
         if let Some(since) = &mut self.since {
             since.extend(bytes);
@@ -189,7 +189,7 @@ impl Journal {
         written
     }
 
-    /// Bytes of the last change, if they couldn't be written.
+    /// Bytes of the first change that couldn't be written since one could.
     pub(super) fn unwritten(&self) -> Option<usize> {
         self.unwritten
     }

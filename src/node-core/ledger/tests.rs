@@ -130,6 +130,32 @@ fn nothing_changes_where_nothing_is_known() {
 }
 
 #[test]
+fn only_what_failed_is_tried_again_and_changes_nothing() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (mut ledger, _) = reopen(dir.path());
+    ledger.allocate(&pod("a"), &[app("x")], "x", holding("GPU-1", 0)).expect("writes");
+    let length = |dir: &Path| fs::metadata(file(dir)).expect("journal").len();
+    let before = (ledger.allocations().clone(), length(dir.path()));
+    ledger.try_writing().expect("nothing has failed");
+    assert_eq!(length(dir.path()), before.1, "nothing is written");
+
+    let good = ledger.break_writes();
+    ledger.allocate(&pod("b"), &[app("x")], "x", holding("GPU-1", 1)).expect_err("disk full");
+    for _ in 0..100 {
+        ledger.try_writing().expect_err("still full");
+    }
+    assert!(!ledger.journal_health().is_writable);
+    ledger.mend_writes(good);
+    ledger.try_writing().expect("there is space again");
+    assert!(ledger.journal_health().is_writable);
+    let written = length(dir.path()) - before.1;
+    assert!((200..2000).contains(&written), "{written} bytes: about as many as couldn't be written");
+    drop(ledger);
+    let (ledger, report) = reopen(dir.path());
+    assert_eq!((ledger.allocations(), report.damaged.len()), (&before.0, 0));
+}
+
+#[test]
 fn failed_write_changes_nothing_and_the_next_one_works() {
     let dir = tempfile::tempdir().expect("dir");
     let (mut ledger, _) = reopen(dir.path());

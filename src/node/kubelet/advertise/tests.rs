@@ -81,3 +81,14 @@ fn held_slots_of_unknown_cards_stay_listed() {
     let listed = listed(&allocations, &listing(true));
     assert_eq!(listed[6..], [slot("GPU-0::7", false, None), slot("GPU-9::0", false, None)]);
 }
+
+#[test]
+fn only_held_devices_stay_healthy_while_nothing_is_accepted() {
+    let allocations = allocations(&[("GPU-0::1", 10), ("GPU-9::0", 10)]);
+    let mut offers = offers(&inventory(), &allocations, &BTreeSet::new(), &listing(false));
+    assert_eq!(offers[0].healthy(), 6);
+    keep_held(&mut offers, &allocations, &BTreeSet::new());
+    let healthy = offers[0].devices.iter().filter(|device| device.health == api::HEALTHY);
+    assert_eq!(healthy.map(|device| &*device.id).collect::<Vec<_>>(), ["GPU-0::1"], "GPU-9 isn't there");
+    assert_eq!(offers[0].devices.len(), 7, "all stay listed");
+}
