@@ -33,6 +33,8 @@ const MEMORY: &str = "aliyun.com/gpu-mem";
 /// Percent of compute, in steps of 5 there.
 const CORE_PERCENTAGE: &str = "aliyun.com/gpu-core.percentage";
 const CORE_ANNOTATION: &str = "gpushare.alibabacloud.com/core-percentage";
+/// Start of the annotations that its device plugin writes on pods, and divvy-node for pods that are to have them.
+pub(crate) const WRITTEN: &str = "ALIYUN_COM_GPU_MEM_";
 /// A label: so many GPUs share what the container names.
 const COUNT_LABEL: &str = "aliyun.com/gpu-count";
 
@@ -48,7 +50,7 @@ impl System for Gpushare {
     }
 
     fn outputs(&self) -> &'static [&'static str] {
-        &["ALIYUN_COM_GPU_MEM_", "scheduler.framework.gpushare."]
+        &[WRITTEN, "scheduler.framework.gpushare."]
     }
 
     fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {

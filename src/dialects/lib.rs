@@ -32,7 +32,7 @@ mod wishes;
 use std::collections::BTreeMap;
 
 use divvy_api::ResourceNames;
-use divvy_api::annotation::{self, DialectAnnotation, Document as _};
+use divvy_api::annotation::{self, DialectAnnotation, DialectOutput, Document as _};
 
 pub use conditions::{MatchCondition, match_conditions};
 use draft::Draft;
@@ -202,6 +202,11 @@ pub fn spoken<'d>(pod: &Pod, dialects: &'d [Dialect], names: &ResourceNames) -> 
             Ok(readers.next().filter(|reader| !of_another(reader)))
         }
     }
+}
+
+/// Whether the node writes the annotation of this key on a pod with this record, in place of the other system.
+pub fn is_written(key: &str, record: &DialectAnnotation) -> bool {
+    record.outputs.contains(&DialectOutput::Gpushare) && key.starts_with(gpushare::WRITTEN)
 }
 
 /// The system from whose words the pod has been translated already.

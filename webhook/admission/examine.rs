@@ -23,7 +23,6 @@ pub(super) struct Examined {
 pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result<Examined, Vec<Refusal>> {
     let mut refusals: Vec<Refusal> =
         pod.ephemeral_containers().filter_map(|place| requests::no_request(&place, &settings.names)).collect();
-    refusals.extend(rules::annotations(pod));
     let preferences = rules::preferences(pod, namespace, settings).map_err(|found| refusals.extend(found));
     let requests = Requests::read(pod, settings).map_err(|found| refusals.extend(found));
     let (Ok(preferences), Ok(requests)) = (preferences, requests) else { return Err(refusals) };

@@ -39,10 +39,6 @@ pub(super) enum Refusal {
     Preloads { field: String, name: String },
     #[error("{field}: Divvy mounts {path}: choose another path")]
     Mounts { field: String, path: String },
-    #[error(
-        "annotation {key}: only Divvy writes it: remove it from the pod, and from the template that it is made from"
-    )]
-    Output { key: &'static str },
     #[error("annotation {key}: only Divvy writes it: leave it as it is")]
     OutputChanged { key: &'static str },
     #[error(
@@ -101,7 +97,6 @@ impl Refusal {
             Self::NamesCards { .. }
             | Self::Preloads { .. }
             | Self::Mounts { .. }
-            | Self::Output { .. }
             | Self::OutputChanged { .. }
             | Self::Quota(_)
             | Self::NodeNamed(_)

@@ -1,14 +1,12 @@
-//! What a pod must not do beside its requests: name GPUs, preload code before libdivvy, mount over Divvy's files, write its
-//! annotations.
+//! What a pod must not do beside its requests: name GPUs, preload code before libdivvy, mount over Divvy's files, ask for what
+//! its namespace may not have.
 //!
 //! None of this makes a limit a wall (the container's own command can still set a variable), but what is said in the
 //! spec is meant, or is a mistake; either is better answered here than found out on the card.
 
 use divvy_api::annotation::{Compute, Preferences, Priority};
 use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
-use divvy_api::names::annotation::{
-    CARDS, COMPUTE, COMPUTE_LIMIT, INPUTS, OUTPUTS, OVERSUBSCRIBE, PLANNED, PRIORITY, SAME_CARD,
-};
+use divvy_api::names::annotation::{COMPUTE, COMPUTE_LIMIT, INPUTS, OUTPUTS, OVERSUBSCRIBE, PRIORITY, SAME_CARD};
 use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerRequest, GpuRequest, ResourceNames};
 
@@ -122,12 +120,6 @@ fn parts(path: &str) -> Vec<&str> {
         parts.insert(0, "var");
     }
     parts
-}
-
-/// Annotations that come with a new pod. `request` and `node-fit` may: we check the one and replace the other.
-pub(super) fn annotations(pod: &Pod) -> Vec<Refusal> {
-    let copied = [PLANNED, CARDS].into_iter().filter(|key| pod.annotation(key).is_some());
-    copied.map(|key| Refusal::Output { key }).collect()
 }
 
 /// What the pod's author asks for beside amounts.

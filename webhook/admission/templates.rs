@@ -13,6 +13,7 @@ use super::patch::{Changes, Patch};
 use super::pod::Pod;
 use super::refusal::Refusal;
 use super::review::Answer;
+use super::translate::copied;
 use super::{Fits, Settings};
 
 /// Anything with a pod template: in its spec, or, a CronJob's, in that of its job.
@@ -81,7 +82,8 @@ impl Workload {
     /// Answers the review of a changed Job, whose template was completed if it ever will be: the API server keeps it from
     /// then on. One that is applied again brings the amounts of its author along with the annotation that we wrote.
     pub(super) fn complete_again(&self, old: Option<&Self>, namespace: &str, settings: &Settings) -> Answer {
-        let is_completed = |pod: &&Pod| pod.annotation(RequestAnnotation::KEY).is_some();
+        // With what tells of another pod it was copied from one, and isn't ours.
+        let is_completed = |pod: &&Pod| pod.annotation(RequestAnnotation::KEY).is_some() && copied(pod).is_empty();
         let old = old.and_then(|old| old.template_of_job(settings)).filter(is_completed);
         let Some((pod, _)) = self.template_of_job(settings).zip(old) else { return Answer::default() };
         let again = complete(pod, namespace, settings);

@@ -1,5 +1,6 @@
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can stand in the arguments")]
 
+mod copies;
 mod dialects;
 mod hints;
 mod jobs;

@@ -1,9 +1,11 @@
-//! A pod in the words of another system becomes one in ours: what stands behind this knows no dialect.
+//! A pod in the words of another system becomes one in ours: what stands behind this knows no dialect. A copy of a pod
+//! becomes a new one: it has no plan and no GPUs yet.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use divvy_api::annotation::{self, DialectAnnotation, Document as _, RequestAnnotation};
+use divvy_api::names::annotation::{CARDS, PLANNED};
 use divvy_dialects::{Context, Translation};
 use serde_json::json;
 
@@ -30,6 +32,22 @@ pub(super) fn translate<'p>(
     namespace: &str,
     settings: &Settings,
 ) -> Result<Translated<'p>, Vec<Refusal>> {
+    let mut translated = in_our_words(pod, namespace, settings)?;
+    translated.drop_copied();
+    Ok(translated)
+}
+
+/// Annotations that extender and daemon write on a pod once it exists: a new one has them from the pod that it is a copy of, as
+/// `kubectl replace --force`, `kubectl debug --copy-to` and a restored backup make them.
+pub(super) fn copied(pod: &Pod) -> Vec<&str> {
+    let record = pod.annotation(DialectAnnotation::KEY);
+    let record: Option<DialectAnnotation> = record.and_then(|text| annotation::decode(text).ok());
+    let of_dialect = |key: &str| record.as_ref().is_some_and(|record| divvy_dialects::is_written(key, record));
+    let keys = pod.annotations().into_iter().flatten().map(|(key, _)| key.as_str());
+    keys.filter(|key| [PLANNED, CARDS].contains(key) || of_dialect(key)).collect()
+}
+
+fn in_our_words<'p>(pod: &'p Pod, namespace: &str, settings: &Settings) -> Result<Translated<'p>, Vec<Refusal>> {
     let untouched = || Translated {
         pod: Cow::Borrowed(pod),
         patch: Patch::default(),
@@ -131,6 +149,19 @@ impl Translated<'_> {
             Some(format!("{}/env/{}", self.pod.containers().nth(*at)?.pointer(), positions.first()?))
         });
         self.patch.first().map(str::to_owned).or(variable)
+    }
+
+    fn drop_copied(&mut self) {
+        let copied = copied(&self.pod);
+        let warning = |key: &&str| {
+            format!("annotation {key}: removed: it is about the pod that this one, or its template, was copied from")
+        };
+        self.warnings.extend(copied.iter().map(warning));
+        let changes: Changes = copied.into_iter().map(|key| (key.to_owned(), None)).collect();
+        if !changes.is_empty() {
+            self.patch.change("/metadata/annotations", true, changes.clone());
+            self.pod.to_mut().annotate(&changes);
+        }
     }
 
     /// Gives a pod of another system to the scheduler that is to have it, or says that its own one may be gone.

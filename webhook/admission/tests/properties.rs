@@ -1,6 +1,6 @@
 use divvy_api::annotation::{self, RequestAnnotation};
 use divvy_api::limits::pod_requests;
-use divvy_api::names::annotation::REQUEST;
+use divvy_api::names::annotation::{OUTPUTS, REQUEST};
 use divvy_api::names::taint;
 use proptest::prelude::*;
 
@@ -52,6 +52,7 @@ fn pods() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         Just(json!({ "divvy.dev/numa": "strict", "a/b~c": "d" })),
         Just(json!({ "divvy.dev/node-fit": "stale" })),
+        Just(json!({ "divvy.dev/planned": "{}", "divvy.dev/cards": "of another pod", "a": "b" })),
     ];
     let tolerations = prop_oneof![
         Just(Value::Null),
@@ -95,7 +96,7 @@ fn stripped(pod: &Value) -> Value {
     if pod["metadata"]["annotations"].is_null() {
         pod["metadata"]["annotations"] = json!({});
     }
-    remove(pod.pointer_mut("/metadata/annotations"), &|key| key == REQUEST || key == "divvy.dev/node-fit");
+    remove(pod.pointer_mut("/metadata/annotations"), &|key| OUTPUTS.contains(&key));
     remove(pod.pointer_mut("/spec"), &|key| key == "affinity");
     let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
     let ours = tolerate_all();

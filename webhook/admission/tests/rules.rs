@@ -61,11 +61,10 @@ fn all_problems_are_reported_at_once() {
         container("a", json!({ "nvidia.com/gpucores": "101" })),
         container("a", json!({ "nvidia.com/gpu": "-1" })),
     ]));
-    pod["metadata"]["annotations"] = json!({ "divvy.dev/numa": "maybe", "divvy.dev/cards": "{}" });
+    pod["metadata"]["annotations"] = json!({ "divvy.dev/numa": "maybe" });
     pod["spec"]["ephemeralContainers"] = json!([container("debug", json!({ "nvidia.com/gpu": "1" }))]);
     insta::assert_snapshot!(mutate_new(&pod).refusal().replace("; ", "\n"), @r#"
     422 Invalid: spec.ephemeralContainers[0].resources[nvidia.com/gpu]: an ephemeral container can't request GPUs: request them in spec.containers
-    annotation divvy.dev/cards: only Divvy writes it: remove it from the pod, and from the template that it is made from
     annotation divvy.dev/numa: "maybe" is not allowed: expected strict or prefer
     spec.containers[0].resources.limits[nvidia.com/gpucores]: 101 is out of range: allowed are 1 to 100 percent of each GPU
     spec.containers[1].name: "a" is the name of another container too, and requests are kept by name

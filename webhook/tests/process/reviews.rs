@@ -95,12 +95,21 @@ async fn workloads_get_warnings_and_are_never_refused() {
 }
 
 #[tokio::test]
-async fn annotations_of_the_node_are_immutable_for_others() {
+async fn copy_of_a_bound_pod_is_a_new_pod() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     let _replica = bench.alone(&json!({})).await;
-    let mut own = pod("own", 8, 0);
-    own["metadata"]["annotations"] = json!({ "divvy.dev/planned": "{}" });
-    let refused = bench.create("/api/v1/namespaces/default/pods", &own).await;
-    let why = refused.object["message"].as_str().unwrap();
-    assert!(refused.code >= 400 && why.contains("divvy.dev/planned"), "{refused:?}");
+    let mut copy = bench.pod(&pod("original", 8, 0)).await;
+    copy["metadata"] = json!({
+        "name": "copy", "namespace": "default", "annotations": copy["metadata"]["annotations"],
+    });
+    let wanted = copy["metadata"]["annotations"].clone();
+    copy["metadata"]["annotations"]["divvy.dev/planned"] = "{}".into();
+    copy["metadata"]["annotations"]["divvy.dev/cards"] = "{}".into();
+    let made = bench.create("/api/v1/namespaces/default/pods", &copy).await;
+    assert_eq!((made.code, made.warnings.len()), (201, 2), "{made:?}");
+    for key in ["planned", "cards"] {
+        let told = made.warnings.iter().any(|text| text.contains(&format!("annotation divvy.dev/{key}: removed")));
+        assert!(told, "{made:?}");
+    }
+    assert_eq!(made.object["metadata"]["annotations"], wanted);
 }
