@@ -6,6 +6,7 @@ use std::process::Command;
 
 use divvy_api::{Memory, ResourceNames};
 use divvy_dialects::Dialect;
+use fake_apiserver::ApiServer;
 use serde_json::{Value, json};
 
 use crate::{objects, scheduler, webhooks};
@@ -25,6 +26,10 @@ pub(crate) fn helm() -> Option<PathBuf> {
 
 /// What a release of this name in this namespace would apply, or why there is none.
 fn try_render(helm: &PathBuf, namespace: &str, values: &Value) -> Result<Vec<Value>, String> {
+    try_render_with(helm, namespace, values, &[])
+}
+
+fn try_render_with(helm: &PathBuf, namespace: &str, values: &Value, flags: &[&str]) -> Result<Vec<Value>, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), values.to_string()).unwrap();
     let mut command = Command::new(helm);
@@ -33,7 +38,7 @@ fn try_render(helm: &PathBuf, namespace: &str, values: &Value) -> Result<Vec<Val
         "--namespace",
         namespace,
     ]);
-    let ended = command.arg("--values").arg(file.path()).output().unwrap();
+    let ended = command.arg("--values").arg(file.path()).args(flags).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     if ended.status.success() { Ok(objects::parse(&text(ended.stdout))) } else { Err(text(ended.stderr)) }
 }
@@ -89,7 +94,10 @@ fn the_chart_yields_the_objects_of_the_manifests() {
     let image = &second["spec"]["template"]["spec"]["containers"][0]["image"];
     let enabled = json!({ "enabled": true });
     let apiserver = json!({ "enabled": true, "config": { "customMetrics": "on" } });
-    let values = json!({ "scheduler": { "enabled": true, "image": image }, "mps": enabled, "apiserver": apiserver });
+    let uninstall = json!({ "renderOffline": true });
+    let values = json!({
+        "scheduler": { "enabled": true, "image": image }, "mps": enabled, "apiserver": apiserver, "uninstall": uninstall,
+    });
     let (rendered, wanted) = (comparable(render(&helm, "divvy-system", &values)), comparable(wanted));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
     for (name, object) in wanted {
@@ -177,6 +185,7 @@ fn uninstallation_is_a_hook_of_the_daemons_image_and_paths() {
         "images": { "node": "here/divvy-node:2" },
         "node": { "runDir": "/run/gpus", "stateDir": "/srv/gpus" },
         "daemonset": { "nodeSelector": { "pool": "gpu" } },
+        "uninstall": { "renderOffline": true },
     });
     let objects = render(&helm, "gpus", &values);
     let hooks: Vec<&Value> =
@@ -196,7 +205,36 @@ fn uninstallation_is_a_hook_of_the_daemons_image_and_paths() {
         let mounts = container["volumeMounts"].to_string();
         assert!(mounts.contains("/run/gpus") && mounts.contains("/srv/gpus"), "{mounts}");
     }
-    let off = render(&helm, "gpus", &json!({ "uninstall": { "enabled": false } }));
+    let off = render(&helm, "gpus", &json!({ "uninstall": { "enabled": false, "renderOffline": true } }));
+    assert!(!off.iter().any(|object| objects::called(object).contains("divvy-uninstall")));
+}
+
+/// Who pipes it to kubectl, as GitOps tools do, runs whatever is in it.
+#[test]
+fn plain_render_has_nothing_that_uninstalls() {
+    let Some(helm) = helm() else { return };
+    let rendered = render(&helm, "gpus", &json!({}));
+    objects::find(&rendered, "DaemonSet gpus/divvy-node");
+    for object in &rendered {
+        let said = object.to_string();
+        let uninstalls =
+            ["divvy-uninstall", "--uninstall", "helm.sh/hook\""].iter().find(|words| said.contains(**words));
+        assert!(uninstalls.is_none(), "{}: {uninstalls:?}", objects::called(object));
+    }
+}
+
+/// So `helm install` asks, and keeps what `helm uninstall` runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn render_that_asks_a_cluster_has_the_uninstallation() {
+    let Some(helm) = helm() else { return };
+    let server = ApiServer::start(&[("token", "admin")]).await.unwrap();
+    let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(kubeconfig.path(), server.kubeconfig("token")).unwrap();
+    let flags = ["--dry-run=server", "--kubeconfig", kubeconfig.path().to_str().unwrap()];
+    let asked = try_render_with(&helm, "gpus", &json!({}), &flags).unwrap();
+    let job = objects::find(&asked, "Job gpus/divvy-uninstall");
+    assert_eq!(job["metadata"]["annotations"]["helm.sh/hook"], "pre-delete");
+    let off = try_render_with(&helm, "gpus", &json!({ "uninstall": { "enabled": false } }), &flags).unwrap();
     assert!(!off.iter().any(|object| objects::called(object).contains("divvy-uninstall")));
 }
 
