@@ -7,6 +7,7 @@ mod autoscaling;
 mod bursts;
 mod cards;
 mod churn;
+mod copies;
 mod dashboard;
 mod delivery;
 mod dialects;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         anyhow("GPUs are hidden from containers that request none", |c| {
             Box::pin(hidden::from_those_that_request_none(c))
         }),
+        anyhow("pods that kubectl makes from running ones", |c| Box::pin(copies::are_new_pods(c))),
         anyhow("a hundred pods through webhook and extender", |c| Box::pin(webhook::a_hundred_pods(c))),
         anyhow("pods of other systems run as they are", |c| Box::pin(dialects::run_as_they_are(c))),
         scenario("the webhook's leader is killed while pods are placed", |c| Box::pin(webhook::leader_killed(c))),

@@ -22,10 +22,15 @@ pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
     let foreign = cluster.files.write("foreign.json", foreign.to_string())?.display().to_string();
     let label = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"a": "b"}}});
     let label = cluster.files.write("label.json", label.to_string())?.display().to_string();
+    // No webhook runs here that would remove them, as it does from copies.
+    let mut copy = pods::object(PodShape::new("copy").with(App, "main", &[("gpu", "1")]))?;
+    copy["metadata"]["annotations"]["divvy.dev/planned"] = json!("{}");
+    copy["metadata"]["annotations"]["divvy.dev/cards"] = json!("{}");
+    let copy = cluster.files.write("copy.json", copy.to_string())?.display().to_string();
     let cards = "divvy.dev/cards={}";
     let (daemon, admin) = (cluster.kubectl.with(&cluster.files.at("divvy-node.kubeconfig")), &cluster.kubectl);
     let planned = r#"{"metadata":{"annotations":{"divvy.dev/planned":"{}"}}}"#;
-    let cases: [(_, &[&str], _); 5] = [
+    let cases: [(_, &[&str], _); 6] = [
         (&daemon, &["label", "node", NODE, "a=b"], "cannot patch resource \"nodes\""),
         (&daemon, &["apply", "--server-side", "--subresource=status", "--filename", &label], "not label a"),
         (&daemon, &["create", "--filename", &foreign], "may write its own GpuNode, not b"),
@@ -35,6 +40,7 @@ pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
             "only Divvy writes divvy.dev/planned",
         ),
         (admin, &["annotate", "--overwrite", "pod", "one", cards], "only Divvy writes divvy.dev/cards"),
+        (admin, &["create", "--filename", &copy], "only Divvy writes divvy.dev/planned and divvy.dev/cards"),
     ];
     for (kubectl, args, words) in cases {
         let said = kubectl.run(args).await.err().map(|error| error.to_string()).unwrap_or_default();
