@@ -15,6 +15,11 @@ use crate::share::{Share, Tier};
 
 /// The version that this build writes and reads.
 pub const VERSION: &str = "v1";
+/// Most items of a list that users write. Each is compared with the GPUs of all nodes, while the API server or the scheduler
+/// waits.
+pub const MOST_ITEMS: usize = 64;
+/// Longest list that users write, in bytes.
+pub const LONGEST_LIST: usize = 4096;
 
 /// `divvy.dev/request`: the normalised request of every container that has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,6 +208,19 @@ pub enum AnnotationError {
         /// What it may say.
         allowed: &'static str,
     },
+    /// More than is compared with the cards of every node.
+    #[error(
+        "annotation {key}: {items} items in {bytes} bytes are not allowed: expected at most {MOST_ITEMS} items, separated \
+         by commas, in {LONGEST_LIST} bytes"
+    )]
+    List {
+        /// The annotation.
+        key: &'static str,
+        /// Items that it names.
+        items: usize,
+        /// Length in bytes.
+        bytes: usize,
+    },
     /// Not the JSON it should be.
     #[error("annotation {key}: {problem}")]
     Json {
@@ -240,17 +258,24 @@ pub fn encode<D: Document>(document: &D) -> String {
 
 /// The document of an annotation's text.
 pub fn decode<D: Document>(text: &str) -> Result<D, AnnotationError> {
-    let json = |problem: String| AnnotationError::Json { key: D::KEY, problem };
+    let json = |problem: String| AnnotationError::Json { key: D::KEY, problem: start(&problem) };
     let mut fields: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(text).map_err(|error| json(error.to_string()))?;
     match fields.remove("version") {
         Some(serde_json::Value::String(version)) if version == VERSION => {}
-        Some(serde_json::Value::String(version)) => return Err(AnnotationError::Version { key: D::KEY, version }),
+        Some(serde_json::Value::String(version)) => {
+            return Err(AnnotationError::Version { key: D::KEY, version: start(&version) });
+        }
         _ => return Err(json("field \"version\" is missing".to_owned())),
     }
     let document: D = serde_json::from_value(fields.into()).map_err(|error| json(error.to_string()))?;
     document.check().map_err(json)?;
     Ok(document)
+}
+
+/// The start of a text that may be long: an answer to the scheduler has the refusal once for each of thousands of nodes.
+fn start(text: &str) -> String {
+    text.chars().take(200).collect()
 }
 
 #[derive(Serialize)]
@@ -321,8 +346,8 @@ impl Preferences {
         let input = Input(annotations);
         let compute = input.word(key::COMPUTE, "cap or burst")?;
         Ok(Self {
-            models: input.list(key::CARD_MODEL),
-            avoid_models: input.list(key::AVOID_CARD_MODEL),
+            models: input.list(key::CARD_MODEL)?,
+            avoid_models: input.list(key::AVOID_CARD_MODEL)?,
             cards: input.cards(key::CARD_UUID)?,
             avoid_cards: input.cards(key::AVOID_CARD_UUID)?,
             node_policy: input.word(key::NODE_POLICY, POLICIES)?,
@@ -365,21 +390,27 @@ const POLICIES: &str = "binpack, spread, random, least-fragmentation or topology
 struct Input<'a>(&'a BTreeMap<String, String>);
 
 impl Input<'_> {
-    fn list(&self, key: &str) -> Vec<String> {
+    fn list(&self, key: &'static str) -> Result<Vec<String>, AnnotationError> {
         let text = self.0.get(key).map_or("", String::as_str);
-        text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+        let items = || text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let (count, bytes) = (items().count(), text.len());
+        if count > MOST_ITEMS || bytes > LONGEST_LIST {
+            return Err(AnnotationError::List { key, items: count, bytes });
+        }
+        Ok(items().map(str::to_owned).collect())
     }
 
     fn cards(&self, key: &'static str) -> Result<Vec<CardId>, AnnotationError> {
         let allowed = "GPU UUIDs such as GPU-8f6d…, separated by commas";
-        let parse = |item: String| item.parse().map_err(|_uuid| AnnotationError::Value { key, value: item, allowed });
-        self.list(key).into_iter().map(parse).collect()
+        let parse =
+            |item: String| item.parse().map_err(|_uuid| AnnotationError::Value { key, value: start(&item), allowed });
+        self.list(key)?.into_iter().map(parse).collect()
     }
 
     fn compute_limit(&self, compute: Option<Compute>) -> Result<Option<Cores>, AnnotationError> {
         let key = key::COMPUTE_LIMIT;
         let Some(text) = self.0.get(key) else { return Ok(None) };
-        let refused = |allowed| AnnotationError::Value { key, value: text.clone(), allowed };
+        let refused = |allowed| AnnotationError::Value { key, value: start(text), allowed };
         let percent = text.parse().ok().filter(|percent| (1..=100).contains(percent));
         let percent = percent.ok_or_else(|| refused("1 to 100, in percent of a GPU"))?;
         if compute == Some(Compute::Cap) {
@@ -400,7 +431,7 @@ impl Input<'_> {
             "false" => false.into(),
             text => serde_json::Value::from(text),
         };
-        let refused = |_serde| AnnotationError::Value { key, value: text.clone(), allowed };
+        let refused = |_serde| AnnotationError::Value { key, value: start(text), allowed };
         serde_json::from_value(word).map(Some).map_err(refused)
     }
 }
@@ -482,6 +513,38 @@ mod tests {
         for limit in ["0", "101", "", "-1", "50%", "5e1"] {
             assert!(refused(key::COMPUTE_LIMIT, limit).contains("expected 1 to 100"), "{limit}");
         }
+    }
+
+    #[test]
+    fn list_beyond_the_limits_is_refused_with_both() {
+        let lists = [key::CARD_MODEL, key::AVOID_CARD_MODEL, key::CARD_UUID, key::AVOID_CARD_UUID];
+        let read = |key, value: &str| Preferences::from_annotations(&annotations(&[(key, value)]));
+        for key in lists {
+            assert!(read(key, &"GPU-a,".repeat(MOST_ITEMS)).is_ok(), "{key}");
+            let longest = format!("GPU-{}", "a".repeat(LONGEST_LIST - 4));
+            assert!(!matches!(read(key, &longest), Err(AnnotationError::List { .. })), "{key}");
+            let bytes = LONGEST_LIST + 1;
+            assert_eq!(read(key, &(longest + "a")), Err(AnnotationError::List { key, items: 1, bytes }));
+        }
+        assert_eq!(
+            read(key::CARD_MODEL, &"a,".repeat(120_000)).expect_err("refused").to_string(),
+            "annotation divvy.dev/card-model: 120000 items in 240000 bytes are not allowed: expected at most 64 items, \
+             separated by commas, in 4096 bytes"
+        );
+    }
+
+    #[test]
+    fn refusal_shows_the_start_of_a_long_value() {
+        let long = "x".repeat(200_000);
+        for key in [key::NUMA, key::COMPUTE_LIMIT, key::TIER] {
+            let refused =
+                Preferences::from_annotations(&annotations(&[(key, &long)])).expect_err("refused").to_string();
+            assert!(refused.len() < 300 && refused.contains(&format!("{key}: \"xxx")), "{refused}");
+        }
+        let request = format!(r#"{{"version":"v1","containers":{{}},"{long}":1}}"#);
+        assert!(decode::<RequestAnnotation>(&request).expect_err("refused").to_string().len() < 300);
+        let request = format!(r#"{{"version":"{long}"}}"#);
+        assert!(decode::<RequestAnnotation>(&request).expect_err("refused").to_string().len() < 300);
     }
 
     #[test]

@@ -1,30 +1,68 @@
 //! Cards that the pod's author, or their health, rules out whatever is free on them.
 
-use divvy_api::Tier;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
 use divvy_api::annotation::Preferences;
+use divvy_api::{CardId, Tier};
+use foldhash::fast::RandomState;
 
 use crate::card::{Card, Reason};
 
-/// Why nothing of the pod is put on this card, if so.
-pub(crate) fn barred(card: &Card, preferences: &Preferences) -> Option<Reason> {
-    let Preferences { models, avoid_models, cards, avoid_cards, .. } = preferences;
-    if (!cards.is_empty() && !cards.contains(&card.id)) || avoid_cards.contains(&card.id) {
-        return Some(Reason::Uuid);
+/// A pod's preferences, prepared for many cards: a model is compared with the patterns once, however many cards are of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wishes<'a> {
+    preferences: &'a Preferences,
+    cards: HashSet<&'a CardId, RandomState>,
+    avoid_cards: HashSet<&'a CardId, RandomState>,
+    /// Whether cards of a model will do, of those that have come so far.
+    models: RefCell<HashMap<Arc<str>, bool, RandomState>>,
+}
+
+// === impl Wishes ===
+
+impl<'a> Wishes<'a> {
+    pub(crate) fn of(preferences: &'a Preferences) -> Self {
+        let Preferences { cards, avoid_cards, .. } = preferences;
+        let (cards, avoid_cards) = (cards.iter().collect(), avoid_cards.iter().collect());
+        Self { preferences, cards, avoid_cards, models: RefCell::default() }
     }
-    if preferences.wants_instances() && !card.id.is_instance() {
-        return Some(Reason::NoInstance);
+
+    /// Why nothing of the pod is put on this card, if so.
+    pub(crate) fn barred(&self, card: &Card) -> Option<Reason> {
+        let Self { preferences, cards, avoid_cards, .. } = self;
+        if (!cards.is_empty() && !cards.contains(&card.id)) || avoid_cards.contains(&card.id) {
+            return Some(Reason::Uuid);
+        }
+        if preferences.wants_instances() && !card.id.is_instance() {
+            return Some(Reason::NoInstance);
+        }
+        if preferences.tier.is_some_and(|wanted| !card.tier.serves(wanted, || card.id.is_instance())) {
+            return Some(Reason::Tier(card.tier));
+        }
+        // No other tier limits host memory.
+        if preferences.oversubscribe && (card.oversubscription.is_none() || card.tier != Tier::Shim) {
+            return Some(Reason::NoOversubscription);
+        }
+        if !self.allows(&card.model) {
+            return Some(Reason::Model(card.model.to_string()));
+        }
+        (!card.healthy).then_some(Reason::Unhealthy)
     }
-    if preferences.tier.is_some_and(|wanted| !card.tier.serves(wanted, || card.id.is_instance())) {
-        return Some(Reason::Tier(card.tier));
+
+    fn allows(&self, model: &Arc<str>) -> bool {
+        let Preferences { models, avoid_models, .. } = self.preferences;
+        if models.is_empty() && avoid_models.is_empty() {
+            return true;
+        }
+        let mut known = self.models.borrow_mut();
+        known.get(model).copied().unwrap_or_else(|| {
+            let allowed = is_allowed(model, models, avoid_models);
+            known.insert(Arc::clone(model), allowed);
+            allowed
+        })
     }
-    // No other tier limits host memory.
-    if preferences.oversubscribe && (card.oversubscription.is_none() || card.tier != Tier::Shim) {
-        return Some(Reason::NoOversubscription);
-    }
-    if !is_allowed(&card.model, models, avoid_models) {
-        return Some(Reason::Model(card.model.to_string()));
-    }
-    (!card.healthy).then_some(Reason::Unhealthy)
 }
 
 /// Whether cards of this model will do; none named: all will.
@@ -36,6 +74,8 @@ pub fn is_allowed(model: &str, models: &[String], avoid_models: &[String]) -> bo
 /// Whether a pattern's words stand side by side in a model's name: "A100" in "NVIDIA A100-SXM4-80GB", but not "T4" in
 /// "NVIDIA T400 4GB". With `=` in front it is the whole name; with `*`, which stands for any text, a whole name too.
 pub fn matches_model(pattern: &str, model: &str) -> bool {
+    #[cfg(any(test, feature = "count-matchings"))]
+    MATCHINGS.set(MATCHINGS.get() + 1);
     if let Some(name) = pattern.strip_prefix('=') {
         return name.trim().eq_ignore_ascii_case(model.trim());
     }
@@ -45,6 +85,17 @@ pub fn matches_model(pattern: &str, model: &str) -> bool {
     let (pattern, model) = (words(pattern), words(model));
     !pattern.is_empty()
         && model.windows(pattern.len()).any(|run| run.iter().zip(&pattern).all(|(a, b)| a.eq_ignore_ascii_case(b)))
+}
+
+#[cfg(any(test, feature = "count-matchings"))]
+thread_local! {
+    static MATCHINGS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// How many models this thread has compared with a pattern, for tests of what a query costs.
+#[cfg(any(test, feature = "count-matchings"))]
+pub fn matchings() -> u64 {
+    MATCHINGS.get()
 }
 
 /// Whether there can be a model that the pattern matches.

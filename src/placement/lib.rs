@@ -27,6 +27,8 @@ pub mod taken;
 pub mod verify;
 
 pub use card::{Card, Held, Lacking, Reason, summary};
+#[cfg(any(test, feature = "count-matchings"))]
+pub use eligible::matchings;
 pub use eligible::{is_allowed, is_model_pattern, matches_model};
 pub use links::{Link, Links};
 pub use nodes::card_table::{AnyPod, CardShares, CardTable, NodeCards, OneCard, OneRequest};

@@ -8,7 +8,7 @@ use divvy_api::request::Sharing;
 use divvy_api::{Memory, Share};
 
 use crate::card::{Card, Reason};
-use crate::eligible::barred;
+use crate::eligible::Wishes;
 use crate::fit::{Load, Slot, alone};
 use crate::pod::{Plan, PodRequest};
 use crate::reuse::{self, Admission, Step};
@@ -52,8 +52,9 @@ pub fn host_memory_left(cards: &[Card]) -> Memory {
 
 impl<'a> Problem<'a> {
     pub(crate) fn new(cards: &'a [Card], pod: &PodRequest<'a>) -> Self {
+        let wishes = Wishes::of(pod.preferences);
         let mut sites: Vec<Site> =
-            cards.iter().map(|card| Site { barred: barred(card, pod.preferences), ..Site::default() }).collect();
+            cards.iter().map(|card| Site { barred: wishes.barred(card), ..Site::default() }).collect();
         let sharing = sharing(cards, pod.preferences);
         for (at, request, held) in reuse::allocated(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {

@@ -1,6 +1,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "so that json! can stand in the arguments")]
 
 mod copies;
+mod costs;
 mod dialects;
 mod hints;
 mod jobs;

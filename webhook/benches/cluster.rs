@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use divvy_api::annotation::MOST_ITEMS;
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, ShareStatus};
 use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
 use divvy_index::Index;
@@ -34,6 +35,8 @@ pub(crate) enum Pods {
     New,
     /// Every pod another shape of one card, of models that it names.
     Picky,
+    /// The same, with as many models as a pod may name, none of which the cluster has.
+    Pickiest,
     /// Six shapes of two cards.
     Pairs,
     /// Every pod another shape of two cards.
@@ -47,10 +50,11 @@ pub(crate) enum Pods {
 }
 
 impl Pods {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Known,
         Self::New,
         Self::Picky,
+        Self::Pickiest,
         Self::Pairs,
         Self::NewPairs,
         Self::Several,
@@ -200,7 +204,7 @@ pub(crate) fn pod(call: usize, pods: Pods) -> Value {
         % match pods {
             Pods::Known => 24,
             Pods::Pairs | Pods::Nowhere => 6,
-            Pods::New | Pods::Picky | Pods::NewPairs | Pods::Several | Pods::NewNowhere => usize::MAX,
+            Pods::New | Pods::Picky | Pods::Pickiest | Pods::NewPairs | Pods::Several | Pods::NewNowhere => usize::MAX,
         };
     let filler: Vec<Value> =
         (0..20).map(|number| json!({"name": format!("VARIABLE_{number}"), "value": "x".repeat(120)})).collect();
@@ -216,7 +220,7 @@ pub(crate) fn pod(call: usize, pods: Pods) -> Value {
     let container = |name: &str, cards| json!({"name": name, "image": "example.com/train:1", "env": filler, "resources": {"limits": request(cards)}});
     let mut spec = json!({"schedulerName": "default-scheduler"});
     spec["containers"] = match pods {
-        Pods::Known | Pods::New | Pods::Picky | Pods::NewNowhere => json!([container("main", 1)]),
+        Pods::Known | Pods::New | Pods::Picky | Pods::Pickiest | Pods::NewNowhere => json!([container("main", 1)]),
         Pods::Pairs | Pods::NewPairs => json!([container("main", 2)]),
         Pods::Several => json!([container("main", 2), container("serve", 1)]),
         Pods::Nowhere => json!([container("main", CARDS + 1)]),
@@ -226,8 +230,14 @@ pub(crate) fn pod(call: usize, pods: Pods) -> Value {
         sidecar["restartPolicy"] = "Always".into();
         spec["initContainers"] = json!([container("fetch", 1), sidecar]);
     }
-    let annotations =
-        if matches!(pods, Pods::Picky) { json!({"divvy.dev/card-model": "H100,A100"}) } else { json!({}) };
+    let annotations = match pods {
+        Pods::Picky => json!({"divvy.dev/card-model": "H100,A100"}),
+        Pods::Pickiest => {
+            let models: Vec<String> = (0..MOST_ITEMS).map(|number| format!("H100 80GB HBM3 rev {number}")).collect();
+            json!({"divvy.dev/card-model": models.join(",")})
+        }
+        _ => json!({}),
+    };
     let uid = format!("6b1f0c9e-{call:04x}-4b0e-9c0a-1f2e3d4c5b6a");
     let metadata = json!({"uid": uid, "namespace": "team-a", "name": format!("train-{call}"), "labels": {"app": "train"}, "annotations": annotations});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})

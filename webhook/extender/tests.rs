@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use divvy_api::Tier;
 use divvy_api::gpunode::GpuNode;
-use divvy_api::names::annotation::TIER;
+use divvy_api::names::annotation::{CARD_MODEL, TIER};
 use serde_json::{Value, json};
 
 use super::*;
@@ -84,6 +84,23 @@ fn filter_answers_best_nodes_in_the_form_of_the_request() {
         String::from_utf8(answer).expect("text"),
         @r#"{"Nodes":{"metadata":{},"items":[{"metadata":{"labels":{"a":"b"},"name":"n2"},"spec":{"podCIDR":"10.0.0.0/24"}}]},"NodeNames":null,"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}"#
     );
+}
+
+#[test]
+fn pod_with_an_unreadable_list_gets_no_node() {
+    let extender = extender(&four(), 16);
+    let mut pod = pod("a", 1, 8, 0);
+    pod.annotations.insert(CARD_MODEL.into(), "A100,".repeat(50_000));
+    extender.index.apply_pod(&pod, Instant::now());
+    assert!(extender.index.waiting().is_empty(), "nothing of it is kept");
+    let answer = filter(&extender, &named(&pod, &["n1", "n2"]));
+    let reason = answer["FailedAndUnresolvableNodes"]["n1"].as_str().expect("a reason");
+    assert!(reason.starts_with("annotation divvy.dev/card-model: 50000 items in 250000 bytes"), "{answer}");
+    let scores = extender.prioritize(named(&pod, &["n1", "n2"]).to_string().as_bytes()).expect("arguments");
+    assert_eq!(String::from_utf8(scores).expect("text"), r#"[{"Host":"n1","Score":0},{"Host":"n2","Score":0}]"#);
+    let args = json!({"PodName": "a", "PodNamespace": "default", "PodUID": "a", "Node": "n1"}).to_string();
+    let bound = extender.bind(args.as_bytes(), Instant::now()).expect("arguments");
+    assert!(matches!(bound, Bind::Unknown(_)), "{bound:?}");
 }
 
 #[test]

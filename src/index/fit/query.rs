@@ -18,16 +18,14 @@ pub struct Query<'a> {
     /// Order of plans and nodes.
     pub policies: Policies,
     kind: Kind<'a>,
-    /// One request, for which the tightest cards will do.
-    claimant: Option<OneRequest<'a>>,
 }
 
 #[derive(Clone, Debug)]
 enum Kind<'a> {
     /// One card: a few numbers of a node decide.
     Single(OneCard<'a>),
-    /// More than one: the best plan takes a search.
-    Several(AnyPod<'a>),
+    /// More than one: the best plan takes a search. With one request, the tightest cards will do.
+    Several(AnyPod<'a>, Option<OneRequest<'a>>),
 }
 
 // === impl Query ===
@@ -37,13 +35,22 @@ impl<'a> Query<'a> {
     pub fn new(demand: &'a Demand, config: &SchedulingConfig) -> Self {
         let (pod, policies) = (demand.request(), demand.policies(config));
         let Policies { cards, nodes } = policies;
-        let kind = OneCard::of(&pod, cards, nodes).map_or_else(|| Kind::Several(AnyPod::of(pod, nodes)), Kind::Single);
-        Self { demand, policies, kind, claimant: OneRequest::of(&pod) }
+        let several = || Kind::Several(AnyPod::of(pod, nodes), OneRequest::of(&pod));
+        let kind = OneCard::of(&pod, cards, nodes).map_or_else(several, Kind::Single);
+        Self { demand, policies, kind }
+    }
+
+    /// The pod, if the tightest cards will do for its one request.
+    fn claimant(&self) -> Option<&OneRequest<'a>> {
+        match &self.kind {
+            Kind::Single(single) => Some(single.request()),
+            Kind::Several(_, claimant) => claimant.as_ref(),
+        }
     }
 
     /// Whether rating a node takes a search.
     pub(crate) fn is_slow(&self) -> bool {
-        matches!(self.kind, Kind::Several(_))
+        matches!(self.kind, Kind::Several(..))
     }
 
     /// Whether nodes are ranked by the expected requests.
@@ -53,7 +60,7 @@ impl<'a> Query<'a> {
 
     /// Whether [`takes`](Self::takes) needs a search.
     pub(crate) fn takes_a_search(&self) -> bool {
-        self.claimant.is_none() && self.demand.claiming() > 0
+        self.claimant().is_none() && self.demand.claiming() > 0
     }
 
     /// The share of each card that the pod would take of a node with these numbers; `None` if it doesn't fit. Its plan may
@@ -65,7 +72,7 @@ impl<'a> Query<'a> {
         if node.refusal(self.demand).is_some() {
             return None;
         }
-        let Some(claimant) = &self.claimant else {
+        let Some(claimant) = self.claimant() else {
             let plan = plan(&node.cards, &node.links, &self.demand.request(), &self.policies.cards).ok()?;
             let taken = taken(&node.cards, &self.demand.request(), &plan)?;
             return Some(taken.into_iter().map(|Taken { card, share, .. }| (card, share)).collect());
@@ -106,7 +113,7 @@ impl<'a> Query<'a> {
     /// Upper bound of the score, found without a search; `None` if there is no plan.
     pub(crate) fn at_best(&self, view: &View, place: u32) -> Option<NodeScore> {
         let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
-        let Kind::Several(several) = &self.kind else { return self.rate_quickly(view, place, None) };
+        let Kind::Several(several, _) = &self.kind else { return self.rate_quickly(view, place, None) };
         let score = view.ground(place)?.at_best(cards, several)?;
         self.is_served(view, place).then_some(score)
     }
@@ -126,7 +133,7 @@ impl<'a> Query<'a> {
                 let grounds = CardTable::of(cards, &node.links);
                 grounds.at(0)?.best(|| cards, single, None).map(|(_, score)| score)
             }
-            Kind::Several(_) => {
+            Kind::Several(..) => {
                 let request = self.demand.request();
                 let plan = plan(cards, &node.links, &request, by).ok()?;
                 Some(score(cards, &node.links, &request, &plan, nodes))

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::card::{Card, Lacking};
 use crate::card_free::CardFree;
-use crate::eligible::barred;
+use crate::eligible::Wishes;
 use crate::links::Links;
 use crate::nodes::score::NodeScore;
 use crate::pod::PodRequest;
@@ -66,12 +66,12 @@ struct Terms {
 pub type CardShares = SmallVec<[(usize, Share); 1]>;
 
 /// A pod with one request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OneRequest<'a> {
     request: GpuRequest,
     profile: Option<&'a MigProfile>,
     preferences: &'a Preferences,
-    is_picky: bool,
+    wishes: Option<Wishes<'a>>,
 }
 
 /// A pod with one request of one card.
@@ -86,7 +86,7 @@ pub struct OneCard<'a> {
 #[derive(Clone, Debug)]
 pub struct AnyPod<'a> {
     pod: PodRequest<'a>,
-    is_picky: bool,
+    wishes: Option<Wishes<'a>>,
     nodes: Policy,
 }
 
@@ -106,7 +106,7 @@ impl<'a> OneRequest<'a> {
             request,
             profile: container.profile.as_ref(),
             preferences,
-            is_picky: is_picky(preferences),
+            wishes: wishes(preferences),
         })
     }
 }
@@ -120,6 +120,11 @@ impl<'a> OneCard<'a> {
         let one = OneRequest::of(pod).filter(|one| one.request.cards == 1)?;
         Some(Self { one, cards, nodes })
     }
+
+    /// The request.
+    pub fn request(&self) -> &OneRequest<'a> {
+        &self.one
+    }
 }
 
 // === impl Several ===
@@ -127,7 +132,7 @@ impl<'a> OneCard<'a> {
 impl<'a> AnyPod<'a> {
     /// The pod; `nodes` decides between nodes.
     pub fn of(pod: PodRequest<'a>, nodes: Policy) -> Self {
-        Self { pod, is_picky: is_picky(pod.preferences), nodes }
+        Self { pod, wishes: wishes(pod.preferences), nodes }
     }
 }
 
@@ -204,7 +209,7 @@ impl<'g> NodeCards<'g> {
         pod: &OneCard<'_>,
         least: Option<&NodeScore>,
     ) -> Option<(usize, NodeScore)> {
-        let OneCard { one: OneRequest { request, profile, preferences, is_picky }, .. } = *pod;
+        let OneRequest { request, profile, preferences, wishes } = &pod.one;
         let (memory, free) = self.site.bounds;
         let terms = self.terms::<WHOLE>(preferences)?;
         if !free.fits(&request.share_of(memory, terms.sharing)) {
@@ -215,15 +220,14 @@ impl<'g> NodeCards<'g> {
         let second_to_fourth = |cost: &Cost| [cost[1], cost[2], cost[3]];
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
         let mut best = None::<(Cost, usize, Share)>;
-        let wishes = is_picky.then_some(preferences);
-        for (at, share) in self.taking::<WHOLE>(&request, profile, terms) {
+        for (at, share) in self.taking::<WHOLE>(request, *profile, terms) {
             let lot = self.lot(at);
             if !lot.may_cost(by, &share, most) {
                 continue;
             }
             let cost = lot.cost(by, &share, || &cards()[at]);
             let is_better = second_to_fourth(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
-            if is_better && is_open(&cards, at, profile, wishes) {
+            if is_better && is_open(&cards, at, *profile, wishes.as_ref()) {
                 best = Some((cost, at, share));
                 most = second_to_fourth(&cost);
             }
@@ -250,10 +254,9 @@ impl<'g> NodeCards<'g> {
         cards: impl Fn() -> &'c [Card],
         pod: &OneRequest<'_>,
     ) -> Option<CardShares> {
-        let OneRequest { request, profile, preferences, is_picky } = *pod;
-        let wishes = is_picky.then_some(preferences);
-        let taking = self.taking::<WHOLE>(&request, profile, self.terms::<WHOLE>(preferences)?);
-        let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+        let OneRequest { request, profile, preferences, wishes } = pod;
+        let taking = self.taking::<WHOLE>(request, *profile, self.terms::<WHOLE>(preferences)?);
+        let taking = taking.filter(|(at, _)| is_open(&cards, *at, *profile, wishes.as_ref()));
         let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
         if request.cards == 1 {
             return Some(CardShares::from_buf([taking.min_by_key(order)?]));
@@ -270,8 +273,8 @@ impl<'g> NodeCards<'g> {
 
     /// Amounts that the cards lack for a pod that none of them can take; `None` where these numbers don't suffice to tell.
     pub fn lacking(self, pod: &OneCard<'_>) -> Option<Lacking> {
-        let OneRequest { request, profile, is_picky, preferences } = pod.one;
-        if is_picky || preferences.oversubscribe || profile.is_some() || self.site.undivided || self.free.is_empty() {
+        let OneRequest { request, profile, wishes, .. } = &pod.one;
+        if wishes.is_some() || profile.is_some() || self.site.undivided || self.free.is_empty() {
             return None;
         }
         self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
@@ -296,15 +299,14 @@ impl<'g> NodeCards<'g> {
         cards: impl Fn() -> &'c [Card],
         several: &AnyPod<'_>,
     ) -> Option<NodeScore> {
-        let AnyPod { pod, is_picky, nodes } = several;
-        let wishes = is_picky.then_some(pod.preferences);
+        let AnyPod { pod, wishes, nodes } = several;
         let terms = self.terms::<WHOLE>(pod.preferences);
         let mut least = Cost::default();
         let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
         for (container, request) in claiming(pod) {
             let (profile, wanted) = (container.profile.as_ref(), request.cards as usize);
             let taking = self.taking::<WHOLE>(&request, profile, terms?);
-            let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes));
+            let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes.as_ref()));
             lots.clear();
             lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
             if lots.len() < wanted {
@@ -368,11 +370,14 @@ impl<'g> NodeCards<'g> {
     }
 }
 
-fn is_picky(wishes: &Preferences) -> bool {
-    wishes.tier.is_some()
-        || wishes.oversubscribe
-        || [&wishes.models, &wishes.avoid_models].iter().any(|models| !models.is_empty())
-        || [&wishes.cards, &wishes.avoid_cards].iter().any(|cards| !cards.is_empty())
+/// What a pod's annotations demand of cards; `None`: any with enough free will do.
+fn wishes(preferences: &Preferences) -> Option<Wishes<'_>> {
+    let Preferences { models, avoid_models, cards, avoid_cards, tier, oversubscribe, .. } = preferences;
+    let is_picky = tier.is_some()
+        || *oversubscribe
+        || [models, avoid_models].iter().any(|models| !models.is_empty())
+        || [cards, avoid_cards].iter().any(|cards| !cards.is_empty());
+    is_picky.then(|| Wishes::of(preferences))
 }
 
 /// Whether a card with enough free is of the resource that a container requests, and allowed by the pod's annotations.
@@ -380,10 +385,10 @@ fn is_open<'c>(
     cards: impl Fn() -> &'c [Card],
     at: usize,
     profile: Option<&MigProfile>,
-    wishes: Option<&Preferences>,
+    wishes: Option<&Wishes<'_>>,
 ) -> bool {
     profile.is_none_or(|_| cards()[at].profile.as_ref() == profile)
-        && wishes.is_none_or(|wishes| barred(&cards()[at], wishes).is_none())
+        && wishes.is_none_or(|wishes| wishes.barred(&cards()[at]).is_none())
 }
 
 fn claiming<'a>(pod: &PodRequest<'a>) -> impl Iterator<Item = (&'a ContainerRequest, GpuRequest)> + use<'a> {

@@ -1,11 +1,13 @@
 //! The short way against the long one.
 
 use divvy_api::Memory;
+use divvy_api::pod::ContainerKind::App;
 use proptest::prelude::*;
 
 use super::*;
+use crate::tests::build::{cards, container, pod_request};
 use crate::tests::properties::{Scene, policies, scene};
-use crate::{NoPlan, Taken, score, taken, verify};
+use crate::{NoPlan, Taken, matchings, plan, score, taken, verify};
 
 /// The scene with amounts of memory as real cards have them, in which compute isn't all that counts.
 fn large(mut scene: Scene) -> Scene {
@@ -52,6 +54,28 @@ fn planned(scene: &Scene, nodes: &Policy) -> Option<(usize, NodeScore)> {
     let plan = scene.plan().ok()?;
     let card = plan.containers.iter().find_map(|container| container.chosen.first().copied());
     Some((card.expect("one request, one card"), score(&scene.cards, &scene.links, &scene.pod(), &plan, nodes)))
+}
+
+#[test]
+fn model_is_matched_once_however_many_cards_are_of_it() {
+    let mut cards = cards(8);
+    cards[7].model = "NVIDIA T400 4GB".into();
+    let (table, one, two) =
+        (CardTable::of(&cards, &Links::default()), [container(App, 1, 1024, 0)], [container(App, 2, 1024, 0)]);
+    let wishes = Preferences { models: vec!["H100".into(); 64], ..Preferences::default() };
+    let (policy, at) = (Policy::default(), || table.at(0).expect("one node"));
+    let matched = |query: &dyn Fn()| {
+        let before = matchings();
+        (0..100).for_each(|_node| query());
+        matchings() - before
+    };
+    let single = OneCard::of(&pod_request(&one, &[], &wishes), policy, policy).expect("one card");
+    assert_eq!(matched(&|| assert!(at().best(|| &cards, &single, None).is_none())), 128);
+    assert_eq!(matched(&|| assert!(at().tightest(|| &cards, single.request()).is_none())), 0, "all are known");
+    let several = AnyPod::of(pod_request(&two, &[], &wishes), policy);
+    assert_eq!(matched(&|| assert!(at().at_best(|| &cards, &several).is_none())), 128);
+    let planned = || assert!(plan(&cards, &Links::default(), &pod_request(&two, &[], &wishes), &policy).is_err());
+    assert_eq!(matched(&planned), 12_800, "each plan knows one node");
 }
 
 proptest! {
