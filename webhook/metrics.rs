@@ -23,6 +23,7 @@ pub struct Metrics {
     review_durations: Durations,
     calls: Family<Call, Counter>,
     call_durations: Durations,
+    handler_panics: Family<Listener, Counter>,
     /// Until when the scheduler's certificate is valid, in seconds since 1970; 0 until one was shown.
     pub scheduler_certificate: Gauge,
 }
@@ -40,6 +41,11 @@ struct Call {
     code: u16,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Listener {
+    listener: &'static str,
+}
+
 /// Histograms by one label.
 type Durations = Family<[(&'static str, &'static str); 1], Histogram, fn() -> Histogram>;
 
@@ -50,6 +56,8 @@ struct State {
     /// When a scrape first saw each pending pod, by UID.
     pending_since: Mutex<HashMap<Arc<str>, Instant>>,
 }
+
+const HANDLER_PANICS: &str = "Calls that were answered with HTTP status code 500 because their handler panicked, by listener (reviews, extender, queries, pages)";
 
 /// Seconds; a review or a filter of 500 nodes takes a fraction of a millisecond.
 fn durations() -> Histogram {
@@ -70,6 +78,7 @@ impl Metrics {
             review_durations: Family::new_with_constructor(durations),
             calls: Family::default(),
             call_durations: Family::new_with_constructor(durations),
+            handler_panics: Family::default(),
             scheduler_certificate: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("divvy");
@@ -83,6 +92,7 @@ impl Metrics {
         );
         let help = "Latency of extender calls in seconds; bind includes the request to the API server";
         registry.register("extender_call_duration_seconds", help, metrics.call_durations.clone());
+        registry.register("handler_panics", HANDLER_PANICS, metrics.handler_panics.clone());
         registry.register(
             "scheduler_certificate_expiration_timestamp_seconds",
             "End of validity of the client certificate that the scheduler showed last, in seconds since 1970; 0: none yet",
@@ -96,6 +106,11 @@ impl Metrics {
     pub(crate) fn reviewed(&self, endpoint: &'static str, started: Instant, verdict: &'static str) {
         self.reviews.get_or_create(&Review { endpoint, verdict }).inc();
         self.review_durations.get_or_create(&[("endpoint", endpoint)]).observe(started.elapsed().as_secs_f64());
+    }
+
+    /// Counter of the panics of a listener's handlers.
+    pub(crate) fn panics(&self, listener: &'static str) -> Counter {
+        self.handler_panics.get_or_create(&Listener { listener }).clone()
     }
 
     pub(crate) fn called(&self, verb: &'static str, started: Instant, code: u16) {

@@ -13,7 +13,7 @@ use divvy_runtime::debug::{self, Debug};
 use divvy_runtime::logging::{self, LogControl};
 use divvy_runtime::settings::{Stop, Switch};
 use divvy_runtime::{Signals, Tasks};
-use divvy_serving::connections::{Connections, Limits, serve};
+use divvy_serving::connections::{Connections, Limits, Served, serve};
 use divvy_serving::tls::{self, Bundles, Identity, keep_bundle, keep_files, keep_secret};
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -159,8 +159,10 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     parts.keep_certificates(&mut tasks);
     tasks.spawn("lease", parts.elect(leads, retired.clone()));
     let tls = tls::for_everybody(parts.identity.clone()).context("TLS")?;
-    tasks.spawn("reviews", serve(review_listener, Some(tls.clone()), REVIEWS, parts.reviews().router(), until_stop()));
-    tasks.spawn("queries", serve(query_listener, Some(tls), QUERIES, parts.queries().router(), until_stop()));
+    let routes = |listener, router| Served { router, panics: parts.metrics.panics(listener) };
+    let (reviews, queries) = (routes("reviews", parts.reviews().router()), routes("queries", parts.queries().router()));
+    tasks.spawn("reviews", serve(review_listener, Some(tls.clone()), REVIEWS, reviews, until_stop()));
+    tasks.spawn("queries", serve(query_listener, Some(tls), QUERIES, queries, until_stop()));
     if let Some(listener) = extender_listener {
         let expiration = match config.allow_unauthenticated_scheduler {
             Switch::Off => Some(parts.metrics.scheduler_certificate.clone()),
@@ -171,8 +173,8 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
             }
         };
         let tls = tls::for_scheduler(parts.issued.clone(), expiration).context("TLS of the extender")?;
-        let router = parts.scheduling().router();
-        tasks.spawn("extender", serve(listener, Some(tls), SCHEDULING, router, connections));
+        let scheduling = routes("extender", parts.scheduling().router());
+        tasks.spawn("extender", serve(listener, Some(tls), SCHEDULING, scheduling, connections));
     }
     let pages = Pages {
         registry: registry.into(),
@@ -180,7 +182,8 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         identities: [parts.identity.clone(), parts.issued.clone()],
         stopping,
     };
-    tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages.router(), until_stop()));
+    let pages = routes("pages", pages.router());
+    tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages, until_stop()));
     let admin = admin_router(text).merge(parts.debug(log, &tasks).router());
     tasks.spawn("admin", debug::serve(admin_listener, admin, stop.clone()));
 

@@ -20,6 +20,7 @@ use crate::objects::Kind;
 pub struct Metrics {
     requests: Family<Labels, Counter>,
     scrapes: Family<Outcome, Counter>,
+    handler_panics: Family<Listener, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -36,6 +37,11 @@ struct Outcome {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Listener {
+    listener: &'static str,
+}
+
 /// Gauges that are read when scraped.
 #[derive(Debug)]
 struct Served {
@@ -49,18 +55,26 @@ struct Served {
 impl Metrics {
     /// Registers counters, and gauges of objects and of the places of watches that are taken, of so many.
     pub fn register(registry: &mut Registry, nodes: &Nodes, watches: &Arc<Semaphore>, most: usize) -> Self {
-        let metrics = Self { requests: Family::default(), scrapes: Family::default() };
+        let metrics =
+            Self { requests: Family::default(), scrapes: Family::default(), handler_panics: Family::default() };
         let registry = registry.sub_registry_with_prefix("divvy_apiserver");
         let help = "Answered requests, by resource, verb and HTTP status code; a watch counts when it begins";
         registry.register("requests", help, metrics.requests.clone());
         let help = "Requests for the metrics of a node's daemon, by outcome: ok or error";
         registry.register("scrapes", help, metrics.scrapes.clone());
+        let help = "Calls that were answered with HTTP status code 500 because their handler panicked, by listener (api, pages)";
+        registry.register("handler_panics", help, metrics.handler_panics.clone());
         registry.register_collector(Box::new(Served { nodes: nodes.clone(), watches: Arc::clone(watches), most }));
         metrics
     }
 
     pub(crate) fn answered(&self, resource: &'static str, verb: &'static str, code: u16) {
         self.requests.get_or_create(&Labels { resource, verb, code }).inc();
+    }
+
+    /// Counter of the panics of a listener's handlers.
+    pub(crate) fn panics(&self, listener: &'static str) -> Counter {
+        self.handler_panics.get_or_create(&Listener { listener }).clone()
     }
 
     pub(crate) fn scraped(&self, outcome: &'static str) {

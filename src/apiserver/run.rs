@@ -9,7 +9,7 @@ use divvy_runtime::debug::{self, Debug};
 use divvy_runtime::logging::{self, LogControl};
 use divvy_runtime::settings::{Stop, Switch};
 use divvy_runtime::{Signals, Tasks};
-use divvy_serving::connections::{Connections, Limits, serve};
+use divvy_serving::connections::{Connections, Limits, Served, serve};
 use divvy_serving::tls::{Bundles, Identity, Service, for_clients, keep_bundle, keep_secret};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -123,10 +123,12 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         let questions = Arc::new(Semaphore::new(QUESTIONS));
         CustomMetricsApi { figures, questions, metrics: metrics.clone() }
     });
+    let counters = metrics.clone();
+    let served = |listener, router| Served { router, panics: counters.panics(listener) };
     let api = Api { nodes, legacy_watch: config.legacy_watch, watches, lists, metrics, custom_metrics };
-    tasks.spawn("api", serve(api_listener, Some(tls), CALLS, api.router(), connections));
+    tasks.spawn("api", serve(api_listener, Some(tls), CALLS, served("api", api.router()), connections));
     let pages = Pages { registry: registry.into(), watches: listed, identity, front_proxy, stopping };
-    tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages.router(), until_stop()));
+    tasks.spawn("pages", serve(metrics_listener, None, PAGES, served("pages", pages.router()), until_stop()));
     let admin = admin_router(text).merge(debug.router());
     tasks.spawn("admin", debug::serve(admin_listener, admin, stop.clone()));
 

@@ -7,8 +7,10 @@
 
 mod places;
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,13 +18,15 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderValue, StatusCode, Version, header};
-use axum::response::IntoResponse as _;
+use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
+use futures::FutureExt as _;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -82,27 +86,36 @@ enum Broken {
     Http(Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// What is served on a listener.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The routes.
+    pub router: Router,
+    /// Calls that were answered with 500 because their handler panicked.
+    pub panics: Counter,
+}
+
 /// Serves until `connections` are stopped, then ends when the calls under way are answered. Without `tls` it speaks plain HTTP.
 /// Handlers learn who calls by `ConnectInfo<SocketAddr>`.
 pub async fn serve(
     mut listener: TcpListener,
     tls: Option<TlsAcceptor>,
     limits: Limits,
-    router: Router,
+    served: Served,
     connections: Connections,
 ) {
     let (running, places) = (TaskTracker::new(), Places::new(limits));
     while let Some((stream, address)) = connections.stop.run_until_cancelled(Listener::accept(&mut listener)).await {
         let place = places.take(address.ip());
-        let (tls, router, end) = (tls.clone(), router.clone(), connections.open());
+        let (tls, served, end) = (tls.clone(), served.clone(), connections.open());
         running.spawn(async move {
-            let served = tokio::select! {
+            let ended = tokio::select! {
                 biased;
                 () = place.lost() => Err(Broken::Displaced),
                 () = silence(&place) => Err(Broken::Silent),
-                served = accept(stream, tls, address, router, &place, end) => served,
+                ended = accept(stream, tls, address, served, &place, end) => ended,
             };
-            if let Err(error) = served {
+            if let Err(error) = ended {
                 tracing::debug!(%address, %error, "a connection broke");
             }
         });
@@ -124,7 +137,7 @@ async fn accept(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     address: SocketAddr,
-    router: Router,
+    served: Served,
     place: &Place,
     ends: Ends,
 ) -> Result<(), Broken> {
@@ -132,8 +145,8 @@ async fn accept(
     stream.readable().await.map_err(|error| Broken::Http(error.into()))?;
     place.received();
     match tls {
-        None => talk(stream, address, router, place, ends).await,
-        Some(tls) => talk(tls.accept(stream).await.map_err(Broken::Tls)?, address, router, place, ends).await,
+        None => talk(stream, address, served, place, ends).await,
+        Some(tls) => talk(tls.accept(stream).await.map_err(Broken::Tls)?, address, served, place, ends).await,
     }
 }
 
@@ -141,7 +154,7 @@ async fn accept(
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     address: SocketAddr,
-    router: Router,
+    served: Served,
     place: &Place,
     Ends { retire, end }: Ends,
 ) -> Result<(), Broken> {
@@ -152,17 +165,15 @@ async fn talk(
     stream.set_read_timeout(Some(SILENCE));
     let (stream, connection) = (TokioIo::new(Box::pin(stream)), Connection(end.clone()));
     let answer = service_fn(|request: Request<Incoming>| {
-        let (mut router, call, retire) = (router.clone(), place.call(), retire.clone());
+        let (served, call, retire) = (served.clone(), place.call(), retire.clone());
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(address));
         request.extensions_mut().insert(connection.clone());
         async move {
             let late = |_elapsed| (StatusCode::REQUEST_TIMEOUT, format!("no answer within {}s\n", CALL.as_secs()));
             let is_http1 = request.version() == Version::HTTP_11;
-            let mut response = match timeout(CALL, router.call(request)).await.map_err(late) {
-                Ok(Ok(response)) => response,
-                Err(late) => late.into_response(),
-            };
+            let answer = timeout(CALL, served.answer(request)).await.map_err(late);
+            let mut response = answer.unwrap_or_else(IntoResponse::into_response);
             if is_http1 && retire.is_cancelled() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -180,6 +191,35 @@ async fn talk(
         }
     };
     ended.map_err(Broken::Http)
+}
+
+// === impl Served ===
+
+impl Served {
+    /// Answers a call, with 500 if its handler panics: that is the call's failure, and not that of others on its connection.
+    async fn answer(mut self, request: Request<Body>) -> Response {
+        let path = request.uri().path().to_owned();
+        // What a panic leaves half done is behind locks that outlive it.
+        match AssertUnwindSafe(async { self.router.call(request).await }).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Err(panic) => {
+                self.panics.inc();
+                let text = panic_text(&*panic);
+                tracing::error!(
+                    path,
+                    "the handler of a call panicked, which is a bug: it is answered with 500: {text}"
+                );
+                (StatusCode::INTERNAL_SERVER_ERROR, format!("the handler of {path} panicked: see the log\n"))
+                    .into_response()
+            }
+        }
+    }
+}
+
+/// What `panic!` was called with.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
 // === impl Connection ===
@@ -232,8 +272,11 @@ mod tests {
 
     use axum::body::Bytes;
     use axum::routing::post;
+    use http_body_util::Full;
+    use hyper::client::conn::http2;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Semaphore;
     use tokio_util::sync::DropGuard;
 
     use super::*;
@@ -251,7 +294,8 @@ mod tests {
         let stop = CancellationToken::new();
         let router = Router::new().route("/", post(async |body: Bytes| body.len().to_string()));
         let limits = Limits { connections: most, per_address: most };
-        tokio::spawn(serve(listener, None, limits, router, Connections::until(retire, stop.clone())));
+        let served = Served { router, panics: Counter::default() };
+        tokio::spawn(serve(listener, None, limits, served, Connections::until(retire, stop.clone())));
         (address, stop.drop_guard())
     }
 
@@ -305,6 +349,58 @@ mod tests {
         }
         drop(stop);
         assert_eq!(rest(client).await, "");
+    }
+
+    /// A server one of whose handlers panics, and another answers once it is released.
+    async fn start_panicking(release: Arc<Semaphore>) -> (SocketAddr, Counter, DropGuard) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop, panics) = (listener.local_addr().unwrap(), CancellationToken::new(), Counter::default());
+        let slow = async move || drop(release.acquire().await.unwrap());
+        let panicking = async |body: Bytes| assert_eq!(body.len(), 0, "as the test wants");
+        let router = Router::new().route("/", post(async |body: Bytes| body.len().to_string()));
+        let router = router.route("/slow", post(slow)).route("/panics", post(panicking));
+        let (limits, served) = (Limits { connections: 1, per_address: 1 }, Served { router, panics: panics.clone() });
+        let connections = Connections::until(CancellationToken::new(), stop.clone());
+        tokio::spawn(serve(listener, None, limits, served, connections));
+        (address, panics, stop.drop_guard())
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_handler_ends_no_http1_connection() {
+        let (address, panics, _stop) = start_panicking(Arc::new(Semaphore::new(0))).await;
+        let mut client = TcpStream::connect(address).await.unwrap();
+        for panicked in 1..=3 {
+            client.write_all(b"POST /panics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"the handler of /panics panicked: see the log\n") {
+                answer.push(client.read_u8().await.unwrap());
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 500 Internal Server Error\r\n"));
+            assert_eq!(panics.get(), panicked);
+        }
+        client.write_all(CALL).await.unwrap();
+        answer(&mut client).await;
+    }
+
+    #[tokio::test]
+    async fn panic_of_a_handler_ends_no_other_http2_call() {
+        let release = Arc::new(Semaphore::new(0));
+        let (address, panics, _stop) = start_panicking(Arc::clone(&release)).await;
+        let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let (client, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        tokio::spawn(connection);
+        let call = async |path: &str| {
+            let request = Request::post(format!("http://x{path}")).body(Full::new(Bytes::from_static(b"abc"))).unwrap();
+            client.clone().send_request(request).await.map(|answer| answer.status().as_u16())
+        };
+        let calls = async {
+            let panicked = call("/panics").await;
+            release.add_permits(1);
+            (panicked.unwrap(), call("/").await.unwrap())
+        };
+        let (slow, others) = tokio::join!(call("/slow"), calls);
+        assert_eq!((slow.unwrap(), others), (200, (500, 200)));
+        assert_eq!(panics.get(), 1);
     }
 
     #[tokio::test]

@@ -409,7 +409,7 @@ impl NodeState {
 impl Sums {
     fn add(&mut self, node: &NodeState) {
         for (hardware, free) in node.outlook.free_by_hardware() {
-            self.free[usize::from(hardware)] += u64::from(free);
+            self.change(hardware, |sum| sum + u64::from(free));
         }
         self.capacity += node.capacity;
         self.multi_gpu_slots
@@ -420,13 +420,20 @@ impl Sums {
 
     fn subtract(&mut self, node: &NodeState) {
         for (hardware, free) in node.outlook.free_by_hardware() {
-            self.free[usize::from(hardware)] -= u64::from(free);
+            self.change(hardware, |sum| sum - u64::from(free));
         }
         self.capacity -= node.capacity;
         self.multi_gpu_slots
             .iter_mut()
             .zip(&node.outlook.multi_gpu_slots)
             .for_each(|(sum, slots)| *sum -= whole(*slots));
+    }
+
+    /// Changes what is free of some hardware. Nothing is known of that whose number is that of no kind.
+    fn change(&mut self, hardware: u16, change: impl Fn(u64) -> u64) {
+        if let Some(sum) = self.free.get_mut(usize::from(hardware)) {
+            *sum = change(*sum);
+        }
     }
 }
 

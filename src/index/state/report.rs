@@ -8,7 +8,7 @@ use divvy_api::gpunode::{
 };
 use divvy_api::pod::{ContainerKind, peak};
 use divvy_api::{CardId, Cores, Memory, Tier};
-use divvy_placement::{Card, Held, Link, Links, Taken};
+use divvy_placement::{Card, Hardware, Held, Link, Links, Taken};
 
 use crate::demand::SchedulingConfig;
 use crate::snapshot::UnhealthyReasons;
@@ -57,6 +57,12 @@ pub enum Unusable {
     /// More GPUs than any node has.
     #[error("GpuNode lists {0} GPUs: expected at most {MOST_CARDS}")]
     Cards(usize),
+    /// More kinds of GPUs than any node has.
+    #[error(
+        "GpuNode lists {0} kinds of GPUs, by model, memory and MIG profile: expected at most {MOST_KINDS}: see what writes \
+         it, which should be divvy-node of that node alone"
+    )]
+    Kinds(usize),
     /// One UUID for two GPUs.
     #[error("GpuNode lists {0} twice")]
     Twice(CardId),
@@ -95,6 +101,8 @@ pub enum Unusable {
     NoPod,
 }
 
+/// Most kinds of GPUs of a node: those of a few models, and MIG instances of a dozen profiles of each.
+const MOST_KINDS: usize = 64;
 /// In MiB: 1 PiB.
 const MOST_MEMORY: u64 = 1 << 30;
 /// In percent.
@@ -144,6 +152,10 @@ impl Report {
             Ok(Card { undivided: status.tier == Tier::Mig, oversubscription: of_cards(status), ..card })
         };
         let mut cards = status.cards.iter().enumerate().map(card).collect::<Result<Vec<_>, _>>()?;
+        let kinds = cards.iter().map(Hardware::of).collect::<HashSet<_>>().len();
+        if kinds > MOST_KINDS {
+            return Err(Unusable::Kinds(kinds));
+        }
         let pods = pods(&status.shares, &cards, shared)?;
         if config.load_aware {
             let seen = cards.iter_mut().zip(&status.cards).enumerate();

@@ -17,7 +17,8 @@ pub(crate) struct SharedValues {
     cards: Vec<usize>,
 }
 
-/// More kinds of cards than any cluster has: a node that reports another kind every second mustn't fill the memory.
+/// More kinds of cards than any cluster has: a node that reports another kind every second mustn't fill the memory. None makes
+/// room for another, as with each new kind all nodes are scored anew, and a node could demand that for ever.
 const MOST_HARDWARE: usize = 1024;
 
 // === impl SharedValues ===
@@ -31,16 +32,18 @@ impl SharedValues {
         shared(&mut self.namespaces, name)
     }
 
-    /// Number of the card's kind of hardware. Beyond the limit all have one number, for which nothing is forecast.
+    /// Number of the card's kind of hardware. Beyond the limit all have one number, which is that of no kind: nothing is forecast
+    /// for them.
     pub(crate) fn hardware_of(&mut self, card: &Card) -> u16 {
         let wanted = Hardware::of(card);
         let known = self.hardware.iter().position(|known| *known == wanted);
         let at = known.unwrap_or_else(|| {
-            if self.hardware.len() < MOST_HARDWARE {
+            let next = self.hardware.len();
+            if next < MOST_HARDWARE {
                 self.hardware.push(wanted);
                 self.cards.push(0);
             }
-            self.hardware.len() - usize::from(self.hardware.len() < MOST_HARDWARE)
+            next
         });
         u16::try_from(at).unwrap_or(u16::MAX)
     }

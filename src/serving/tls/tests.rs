@@ -14,6 +14,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::ByteString;
+use prometheus_client::metrics::counter::Counter;
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -24,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::credentials::{provider, roots};
 use super::*;
-use crate::connections::{Connections, Limits, serve as serve_connections};
+use crate::connections::{Connections, Limits, Served, serve as serve_connections};
 
 mod cluster;
 mod connections;
@@ -69,7 +70,7 @@ pub(crate) async fn serve(router: Router, tls: Result<TlsAcceptor, rustls::Error
         listener,
         Some(tls.unwrap()),
         limits,
-        router,
+        Served { router, panics: Counter::default() },
         Connections::until(CancellationToken::new(), stop.clone()),
     );
     tokio::spawn(server);

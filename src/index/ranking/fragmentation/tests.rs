@@ -294,3 +294,51 @@ fn query_scores_a_limited_number_of_new_nodes() {
     index.apply_gpu_node("n0", &full("n0"));
     assert_eq!(answer(4, &names), Some(0), "as good, and known first; what has changed is asked again");
 }
+
+/// A node whose cards are each of a kind of their own, from this one on.
+fn of_many_kinds(name: &str, first: usize, kinds: usize) -> GpuNode {
+    let mut node = node(name, kinds);
+    for (number, card) in status(&mut node).cards.iter_mut().enumerate() {
+        card.memory = Memory::mib((40 << 10) + (first + number) as u64);
+    }
+    node
+}
+
+/// What `filter` and what runs beside it make of nodes, with requests that are expected.
+fn rank_all(index: &Index, names: &[&str]) -> usize {
+    let demand = Demand::of(&pod("p", 1, 8, 0), index.config()).expect("a request").expect("cards");
+    let fitting = index.rank(&Query::new(&demand, index.config()), names, true).fitting.len();
+    index.ask_in_advance();
+    index.soft_taints_due(true);
+    fitting
+}
+
+#[test]
+fn node_of_too_many_kinds_of_cards_is_unusable_alone() {
+    let (index, now) = (Index::new(SchedulingConfig::default()), Instant::now());
+    index.apply_pod(&pod("expected", 1, 8, 0), now);
+    index.apply_gpu_node("honest", &node("honest", 8));
+    index.apply_gpu_node("widest", &of_many_kinds("widest", 1, 64));
+    index.apply_gpu_node("lying", &of_many_kinds("lying", 0, 1024));
+    assert_eq!(rank_all(&index, &["honest", "widest", "lying"]), 2);
+    let closed = index.node("lying").and_then(|node| node.closed.clone()).expect("a reason");
+    assert!(closed.starts_with("GpuNode lists 1024 kinds of GPUs, by model, memory and MIG profile"), "{closed}");
+    assert_eq!(index.view().hardware().len(), 1 + 64, "nothing of it is kept");
+}
+
+#[test]
+fn kinds_of_cards_beyond_those_that_are_forecast_are_ranked() {
+    let (index, now) = (Index::new(SchedulingConfig::default()), Instant::now());
+    index.apply_pod(&pod("expected", 1, 8, 0), now);
+    let names: Vec<String> = (0..18).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (number, name) in names.iter().enumerate() {
+        index.apply_gpu_node(name, &of_many_kinds(name, 60 * number, 60));
+        assert_eq!(rank_all(&index, &names[..=number]), number + 1, "{} kinds", 60 * (number + 1));
+    }
+    assert_eq!(index.view().hardware().len(), 1024, "of 1 080");
+    for name in &names {
+        index.apply_gpu_node(name, &node(name, 2));
+    }
+    assert_eq!(rank_all(&index, &names), names.len(), "and go again");
+}
