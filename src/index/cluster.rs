@@ -492,15 +492,17 @@ impl Index {
             None => {}
         }
         let until = (Source::Made, now + BOUND_WITHIN);
-        let planned = self.plan_and_reserve(&mut state, demand, name, until).or_else(|refused| {
-            if demand.group.is_none() {
-                return Err(refused);
-            }
+        let mut planned = self.plan_and_reserve(&mut state, demand, name, until);
+        if matches!(&planned, Err(refused) if !refused.is_by_quota()) && demand.group.is_some() {
             self.publish(&mut state, |state| state.make_way(demand, name));
-            self.plan_and_reserve(&mut state, demand, name, until)
-        })?;
-        state.end_term(demand);
-        Ok(planned)
+            planned = self.plan_and_reserve(&mut state, demand, name, until);
+        }
+        match &planned {
+            Ok(_) => state.end_term(demand),
+            Err(refused) if refused.is_by_quota() => self.publish(&mut state, |state| state.give_up_group(demand)),
+            Err(_) => {}
+        }
+        planned
     }
 
     /// Plans a pod without a reservation on a node, and reserves what it takes.
@@ -570,6 +572,14 @@ impl Index {
         for (node, grounds) in nodes {
             table.publish(node, grounds);
         }
+    }
+}
+
+// === impl NotReserved ===
+
+impl NotReserved {
+    fn is_by_quota(&self) -> bool {
+        matches!(self, Self::Exceeded { .. })
     }
 }
 

@@ -30,6 +30,8 @@ pub struct PodView {
     pub ended: bool,
     /// When it ends, if it hasn't.
     pub end: PodEnd,
+    /// Scheduler that is to bind it (`spec.schedulerName`).
+    pub scheduler: String,
     /// Group of pods that it is scheduled with.
     pub group: Option<Arc<PodGroup>>,
     /// Whether something has it kept from the scheduler (`spec.schedulingGates`).

@@ -44,7 +44,7 @@ pub struct PodGroupSpec {
 struct Spec {
     scheduling_policy: Option<SchedulingPolicy>,
     min_member: Option<u32>,
-    schedule_timeout_seconds: Option<u32>,
+    schedule_timeout_seconds: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -84,19 +84,24 @@ impl PodGroupSpec {
     /// How long GPUs are held where the group doesn't say: as long as the coscheduling plugin waits
     /// (`apis/config/v1: defaultPermitWaitingTimeSeconds`).
     pub const WAIT: Duration = Duration::from_secs(60);
+    /// Longest time for which GPUs are held, whatever the group says.
+    pub const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
     /// Reads a `spec`. Each pod may start alone by one that can't be read.
     pub fn read(api: PodGroupApi, spec: &Value) -> Self {
         let Spec { scheduling_policy, min_member, schedule_timeout_seconds } =
             Spec::deserialize(spec).unwrap_or_default();
+        // A time that is none says as little as none.
+        let wait =
+            schedule_timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
         let (min, wait) = match api {
             // What isn't a gang is only named together.
             PodGroupApi::Kubernetes => (scheduling_policy.and_then(|policy| policy.gang?.min_count), None),
-            PodGroupApi::Coscheduling => (min_member, schedule_timeout_seconds),
+            PodGroupApi::Coscheduling => (min_member, wait.map(Duration::from_secs)),
         };
         Self {
             min: min.and_then(|min| min.try_into().ok()).unwrap_or(1),
-            wait: wait.map_or(Self::WAIT, |seconds| Duration::from_secs(seconds.into())),
+            wait: wait.map_or(Self::WAIT, |wait| wait.min(Self::LONGEST_WAIT)),
         }
     }
 }
@@ -118,6 +123,11 @@ mod tests {
         assert_eq!(own(json!({ "basic": {} })), (1, 60));
         let theirs = |spec: Value| read(PodGroupApi::Coscheduling, spec);
         assert_eq!(theirs(json!({ "minMember": 3, "scheduleTimeoutSeconds": 10, "minResources": {} })), (3, 10));
+        for (seconds, wait) in
+            [(1, 1), (300, 300), (301, 300), (i64::from(i32::MAX), 300), (i64::MAX, 300), (0, 60), (-5, 60)]
+        {
+            assert_eq!(theirs(json!({ "minMember": 3, "scheduleTimeoutSeconds": seconds })), (3, wait), "{seconds}");
+        }
         for odd in [Value::Null, json!({ "minMember": -1 }), json!({ "minMember": null }), json!("text")] {
             assert_eq!(theirs(odd), (1, 60));
         }

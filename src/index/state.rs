@@ -455,6 +455,7 @@ impl ClusterState {
             }
             touched.extend(self.unlist(&uid, &node));
         }
+        touched.extend(self.release_forgotten(now));
         touched
     }
 
@@ -512,7 +513,12 @@ impl ClusterState {
         let holders = self.holders(name, report);
         let is_stale = self.is_stale(name, report);
         let is_there = |holder: &&Holder| !is_stale || self.cpu.is_on(&holder.uid, name);
-        let there: Vec<&Holder> = holders.iter().filter(is_there).collect();
+        // A pod that is only nominated holds nothing yet; what is held for a gang nobody else can have.
+        let is_only_nominated = |holder: &&Holder| {
+            self.reservation_of(&holder.uid).is_some_and(|reservation| reservation.source == Source::Nomination)
+        };
+        let there = holders.iter().filter(is_there).filter(|holder| !is_only_nominated(holder));
+        let there: Vec<&Holder> = there.collect();
         self.quotas.hold(name, &report.cards, &there);
         let mut cards: Box<[_]> = report.cards.clone().into();
         hold(&mut cards, holders.iter().flat_map(|holder| holder.on.iter().copied()));

@@ -45,6 +45,9 @@ impl Extender {
         let question = Query::new(&allowed, self.index.config());
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
+            if !exceeded.is_empty() {
+                self.index.give_up_group(&demand);
+            }
             return self.reasons(&Query::new(&demand, self.index.config()), &exceeded, names, &ranking);
         }
         match self.index.hold(&demand, names, now) {

@@ -32,7 +32,7 @@ pub(super) fn json_of(pod: &PodView) -> Value {
     json!({
         "metadata": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name, "annotations": pod.annotations},
         "spec": {
-            "priority": pod.priority, "nodeName": pod.node, "containers": containers.collect::<Vec<_>>(),
+            "priority": pod.priority, "schedulerName": pod.scheduler, "nodeName": pod.node, "containers": containers.collect::<Vec<_>>(),
             "schedulingGroup": pod.group.as_ref().map(|group| json!({"podGroupName": group.name})),
         },
         "status": {"phase": if pod.ended { "Failed" } else { "Pending" }},
@@ -280,7 +280,10 @@ fn member_of_a_gang_gets_the_node_where_gpus_are_held() {
         index.apply_pod_group(group(name), PodGroupSpec { min: 2, wait: PodGroupSpec::WAIT });
         index.apply_pod(&member(name, &format!("{name}-0")), now);
     }
-    assert!(asked(&member("a", "a-0")).is_unseen, "the second pod");
+    assert!(asked(&member("a", "a-1")).is_unseen, "the pod");
+    let alone = asked(&member("a", "a-0"));
+    let text = String::from_utf8(alone.body).expect("text");
+    assert!(!alone.is_unseen && text.contains("needs 2 pods at once, and there are 1"), "no watch is behind: {text}");
     for name in ["a", "b"] {
         index.apply_pod(&member(name, &format!("{name}-1")), now);
     }

@@ -24,6 +24,19 @@ pub enum Held {
     Unseen(Arc<str>),
 }
 
+/// What came of holding GPUs for members of a group.
+#[derive(Debug, Default)]
+struct Tried {
+    /// Members for which GPUs are held now.
+    held: usize,
+    /// Members that fit nowhere, and whether there are some beside the asked one, which may have all nodes.
+    failed: usize,
+    others_failed: bool,
+    node_of_asked: Option<String>,
+    /// Which quota keeps a member that fits nowhere from GPUs of some model.
+    over_quota: Option<Arc<str>>,
+}
+
 /// How often another node is tried for a pod whose node was taken meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -35,18 +48,17 @@ impl Index {
         unpoisoned(self.state.lock()).gangs.apply(group, spec);
     }
 
-    /// Removes a `PodGroup` that was deleted.
+    /// Removes a `PodGroup` that was deleted, and gives back what is held for its pods.
     pub fn delete_pod_group(&self, group: &PodGroup) {
-        unpoisoned(self.state.lock()).gangs.delete(group);
+        self.change(|state| state.delete_pod_group(group));
     }
 
     /// Removes `PodGroup`s of this API for which `is_listed` is false.
     pub fn keep_pod_groups(&self, api: PodGroupApi, is_listed: impl Fn(&PodGroup) -> bool) {
-        let mut state = unpoisoned(self.state.lock());
-        let gone: Vec<Arc<PodGroup>> = state.gangs.names(api).filter(|group| !is_listed(group)).cloned().collect();
-        for group in gone {
-            state.gangs.delete(&group);
-        }
+        self.change(|state| {
+            let gone: Vec<Arc<PodGroup>> = state.gangs.names(api).filter(|group| !is_listed(group)).cloned().collect();
+            gone.iter().flat_map(|group| state.delete_pod_group(group)).collect()
+        });
     }
 
     /// Says whether the API server has this API: pods that name a group of Kubernetes' own wait for it.
@@ -57,6 +69,13 @@ impl Index {
     /// Pods for which GPUs are held.
     pub fn held(&self) -> Vec<HeldPod> {
         unpoisoned(self.state.lock()).held()
+    }
+
+    /// Gives back what is held for the group of a pod that a quota keeps from GPUs, unless the others are enough without it.
+    pub fn give_up_group(&self, demand: &Demand) {
+        if demand.group.is_some() {
+            self.change(|state| state.give_up_group(demand));
+        }
     }
 
     /// Holds GPUs for a member of a gang on one of the named nodes, and at the same time for as many others as start with it,
@@ -73,70 +92,108 @@ impl Index {
             Turn::None => return Held::Nothing,
             Turn::Reserved(node) => return position(&node).map_or(Held::Nothing, Held::At),
             Turn::Unseen(reason) => return Held::Unseen(reason.into()),
-            Turn::Pauses(wait) => {
-                let group = demand.group.as_ref().map_or("", |group| &group.name);
-                let reason = format!(
-                    "pod group {group}: GPUs were held for {} s, and too few of its pods were bound: others come first for \
-                     as long",
-                    wait.as_secs()
-                );
-                return Held::Refused(reason.into());
+            Turn::Refused(reason) => return Held::Refused(reason),
+            Turn::Exceeds(reason) => {
+                self.give_up_group(demand);
+                return Held::Refused(reason);
             }
             Turn::Due(due) => due,
         };
-        let (held, node) = self.hold_all(&due, &demand.uid, names);
+        let before = self.view().version();
+        let Tried { held, node_of_asked, others_failed, over_quota, .. } = self.hold_all(&due, &demand.uid, names);
+        let (fit, all) = (due.placed + held, due.placed + due.least.max(held + 1));
+        let mut reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", due.group.name);
+        if let Some(over_quota) = over_quota {
+            reason.extend(["; ", &over_quota]);
+        }
+        let reason = reason.into();
         if held < due.least {
-            self.change(|state| state.release_gang(&due.group));
+            let released = self.release(&due.group);
+            // Each of these is a change of one node. With other changes, GPUs may have become free behind the search.
+            let after = self.view().version();
+            if others_failed && after == before + (held + released) as u64 {
+                unpoisoned(self.state.lock()).gangs.refuse(&due.group, &reason, after, now);
+            }
         } else {
             unpoisoned(self.state.lock()).gangs.hold(&due.group, due.until);
-            if let Some(at) = node.and_then(|node| position(&node)) {
+            if let Some(at) = node_of_asked.and_then(|node| position(&node)) {
                 return Held::At(at);
             }
         }
-        let (fit, all) = (due.placed + held, due.placed + due.least.max(held + 1));
-        let reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", due.group.name);
-        Held::Refused(reason.into())
+        Held::Refused(reason)
     }
 
     fn turn(&self, demand: &Demand, may_be_on: impl Fn(&str) -> bool, now: Instant) -> Turn {
-        let mut turn = Turn::None;
+        let (mut turn, version) = (Turn::None, self.view().version());
         self.change(|state| {
-            let (found, touched) = state.turn(demand, may_be_on, now);
+            let (found, touched) = state.turn(demand, may_be_on, version, now);
             turn = found;
             touched
         });
         turn
     }
 
-    /// Holds GPUs for the asked member, and for others until enough have some. Returns for how many, and the node of the asked one.
-    fn hold_all(&self, due: &Due, asked: &str, names: &[&str]) -> (usize, Option<String>) {
-        let (mut held, mut node_of_asked) = (0, None);
-        let mut is_due = true;
-        let mut others = Vec::new();
+    /// Gives back what is held for a group, and returns on how many nodes.
+    fn release(&self, group: &PodGroup) -> usize {
+        let mut nodes = 0;
+        self.change(|state| {
+            let touched = state.release_gang(group);
+            nodes = touched.len();
+            touched
+        });
+        nodes
+    }
+
+    /// Holds GPUs for the asked member, and for others until enough have some, or too few are left.
+    fn hold_all(&self, due: &Due, asked: &str, names: &[&str]) -> Tried {
+        let try_one = |tried: &mut Tried, member: &Arc<Demand>| {
+            let is_asked = &*member.uid == asked;
+            let node = if is_asked {
+                self.hold_one(member, names, due.until)
+            } else {
+                self.hold_beside(member, names, due.until)
+            };
+            if node.is_some() {
+                tried.held += 1;
+            } else {
+                tried.failed += 1;
+                tried.others_failed |= !is_asked;
+                let over_quota = || self.exceeded(member).into_iter().next().map(|exceeded| exceeded.reason);
+                tried.over_quota = tried.over_quota.take().or_else(over_quota);
+            }
+            if is_asked {
+                tried.node_of_asked = node;
+            }
+        };
+        let is_hopeless = |tried: &Tried| due.members.len() - tried.failed < due.least;
+        let (mut tried, mut is_due, mut others) = (Tried::default(), true, Vec::new());
         for member in &due.members {
-            if &*member.uid == asked {
-                node_of_asked = self.hold_one(member, names, due.until);
-                held += usize::from(node_of_asked.is_some());
-                is_due = false;
-            } else if held + usize::from(is_due) < due.least {
-                held += usize::from(self.hold_beside(member, names, due.until));
+            let is_asked = &*member.uid == asked;
+            if is_hopeless(&tried) {
+                break;
+            } else if is_asked || tried.held + usize::from(is_due) < due.least {
+                is_due &= !is_asked;
+                try_one(&mut tried, member);
             } else {
                 others.push(member);
             }
         }
         for member in others {
-            held += usize::from(held < due.least && self.hold_beside(member, names, due.until));
+            if tried.held >= due.least || is_hopeless(&tried) {
+                break;
+            }
+            try_one(&mut tried, member);
         }
-        (held, node_of_asked)
+        tried
     }
 
     /// Holds GPUs for a member that the scheduler hasn't asked for: where it would have the asked one, or else anywhere.
-    fn hold_beside(&self, member: &Arc<Demand>, names: &[&str], until: Instant) -> bool {
-        let hold = |names: &[&str]| self.hold_one(member, &self.with_cpu(names, member), until).is_some();
-        hold(names) || {
+    fn hold_beside(&self, member: &Arc<Demand>, names: &[&str], until: Instant) -> Option<String> {
+        let hold = |names: &[&str]| self.hold_one(member, &self.with_cpu(names, member), until);
+        hold(names).or_else(|| {
             let all = self.schedulable();
             hold(&all.iter().map(|name| &**name).collect::<Vec<_>>())
-        }
+        })
     }
 
     fn hold_one(&self, member: &Arc<Demand>, names: &[&str], until: Instant) -> Option<String> {

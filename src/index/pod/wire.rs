@@ -44,6 +44,8 @@ struct Metadata<'a> {
 struct Spec<'a> {
     #[serde(borrow)]
     node_name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    scheduler_name: Option<Cow<'a, str>>,
     priority: Option<i32>,
     active_deadline_seconds: Option<i64>,
     #[serde(borrow)]
@@ -133,6 +135,7 @@ impl From<Pod<'_>> for PodView {
         Self {
             uid: owned(metadata.uid),
             group: group.map(|(api, name)| Arc::new(PodGroup { api, namespace: namespace.clone(), name })),
+            scheduler: owned(spec.scheduler_name),
             is_gated: spec.scheduling_gates.is_some_and(|gates| !gates.is_empty()),
             namespace,
             name: owned(metadata.name),

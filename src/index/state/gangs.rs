@@ -2,7 +2,10 @@
 //!
 //! A scheduler asks for nodes member by member, and binds none before it has found enough of them. What it has found is unknown
 //! here until then, so GPUs are held from the first answer: for enough members at once, or for none. A group that doesn't get
-//! its pods bound in time gives way to others for as long as it has held GPUs.
+//! its pods bound in time gives way to others for a while.
+//!
+//! What is held ends in any case: after the group's time, with its `PodGroup`, when a quota refuses one of its pods, and when
+//! no scheduler asks for any of them any more.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -29,8 +32,29 @@ pub(crate) struct Gangs {
 #[derive(Debug, Default)]
 struct Group {
     /// Pods that haven't ended, by UID, also those that ask for no GPUs.
-    members: BTreeMap<Arc<str>, Stage>,
+    members: BTreeMap<Arc<str>, Member>,
     term: Option<Term>,
+    /// When a scheduler last asked for one of them.
+    asked: Option<Instant>,
+    refused: Option<Refused>,
+}
+
+/// A pod of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
+    stage: Stage,
+    /// Scheduler that is to bind it.
+    scheduler: Arc<str>,
+}
+
+/// Why a group couldn't start, which holds for all of its pods while nothing changes.
+#[derive(Clone, Debug)]
+struct Refused {
+    reason: Arc<str>,
+    /// Version of the nodes by which it was refused.
+    version: u64,
+    /// No longer than until then: quotas, for one, change without the nodes.
+    until: Instant,
 }
 
 /// How far a member is.
@@ -60,10 +84,12 @@ pub(crate) enum Turn {
     None,
     /// GPUs are reserved for it on this node.
     Reserved(String),
-    /// The watches haven't shown all yet.
+    /// The watches haven't shown the pod or its group yet.
     Unseen(String),
-    /// Nothing yet: the group gives way to other pods. It held GPUs for so long.
-    Pauses(Duration),
+    /// The group can't start as it is.
+    Refused(Arc<str>),
+    /// The group would exceed a quota.
+    Exceeds(Arc<str>),
     /// GPUs are to be held for it and for others.
     Due(Due),
 }
@@ -93,17 +119,20 @@ pub(crate) struct Due {
     pub(crate) until: Instant,
 }
 
+/// Longest time for which a group gives way to others.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A scheduler that has asked for none of a group's pods for so long has given up: twice kube-scheduler's longest back-off
+/// (`podMaxBackoffSeconds`).
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
+/// Longest time for which a refusal is repeated without a new search.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
 // === impl Gangs ===
 
 impl Gangs {
     /// Applies a `PodGroup` that was added or changed.
     pub(crate) fn apply(&mut self, group: PodGroup, spec: PodGroupSpec) {
         self.specs.insert(Arc::new(group), spec);
-    }
-
-    /// Removes a `PodGroup` that was deleted.
-    pub(crate) fn delete(&mut self, group: &PodGroup) {
-        self.specs.remove(group);
     }
 
     /// Known `PodGroup`s of this API.
@@ -128,7 +157,12 @@ impl Gangs {
         };
         let uid: Arc<str> = pod.uid.as_str().into();
         let group = self.group_of.entry(Arc::clone(&uid)).or_insert_with(|| Arc::clone(group));
-        self.groups.entry(Arc::clone(group)).or_default().members.insert(uid, stage);
+        let known = self.groups.entry(Arc::clone(group)).or_default();
+        let member = Member { stage, scheduler: pod.scheduler.as_str().into() };
+        if known.members.get(&uid) != Some(&member) {
+            known.members.insert(uid, member);
+            known.refused = None;
+        }
     }
 
     /// Takes out a pod that has ended.
@@ -136,6 +170,7 @@ impl Gangs {
         let Some(group) = self.group_of.remove(uid) else { return };
         let Some(known) = self.groups.get_mut(&group) else { return };
         known.members.remove(uid);
+        known.refused = None;
         if known.members.is_empty() {
             self.groups.remove(&group);
         }
@@ -153,12 +188,19 @@ impl Gangs {
         }
     }
 
+    /// Has other members of a group get the same answer as long as the nodes are of this version.
+    pub(crate) fn refuse(&mut self, group: &Arc<PodGroup>, reason: &Arc<str>, version: u64, now: Instant) {
+        if let Some(known) = self.groups.get_mut(group) {
+            known.refused = Some(Refused { reason: Arc::clone(reason), version, until: now + REFUSED_FOR });
+        }
+    }
+
     /// Has a group give way to others whose pods weren't bound in time.
     pub(crate) fn pause(&mut self, uid: &str, now: Instant) {
         let Some(group) = self.group_of.get(uid) else { return };
         let Some(spec) = self.specs.get(group) else { return };
         if let Some(known) = self.groups.get_mut(group) {
-            known.term = Some(Term::Pauses(now + spec.wait));
+            known.term = Some(Term::Pauses(now + pause(*spec)));
         }
     }
 }
@@ -167,8 +209,14 @@ impl Gangs {
 
 impl ClusterState {
     /// What is to be done for a pod before the scheduler gets a node for it; `may_be_on` tells whether that may be the node of
-    /// this name.
-    pub(crate) fn turn(&mut self, asked: &Demand, may_be_on: impl Fn(&str) -> bool, now: Instant) -> (Turn, Touched) {
+    /// this name. The nodes are of this version.
+    pub(crate) fn turn(
+        &mut self,
+        asked: &Demand,
+        may_be_on: impl Fn(&str) -> bool,
+        version: u64,
+        now: Instant,
+    ) -> (Turn, Touched) {
         let mut touched = Touched::new();
         let Some(group) = &asked.group else { return (Turn::None, touched) };
         let Some(spec) = self.gangs.specs.get(group).copied() else {
@@ -176,6 +224,12 @@ impl ClusterState {
             let unseen = || Turn::Unseen(format!("pod group {} is not known yet: try again", group.name));
             return (if may_come { unseen() } else { Turn::None }, touched);
         };
+        if spec.min <= 1 {
+            return (Turn::None, touched); // each may start alone
+        }
+        if let Some(known) = self.gangs.groups.get_mut(group) {
+            known.asked = Some(now);
+        }
         match self.reservation_of(&asked.uid) {
             Some(reservation) if may_be_on(&reservation.planned.node) => {
                 return (Turn::Reserved(reservation.planned.node.clone()), touched);
@@ -186,31 +240,76 @@ impl ClusterState {
             None => return (Turn::Unseen("the pod is not known yet: try again".to_owned()), touched),
         }
         touched.extend(self.expire(now));
-        (self.due(&asked.uid, group, spec, now), touched)
+        let refused = self.gangs.groups.get(group).and_then(|known| known.refused.as_ref());
+        let refused = refused.filter(|refused| touched.is_empty() && refused.version == version && now < refused.until);
+        if let Some(Refused { reason, .. }) = refused {
+            return (Turn::Refused(Arc::clone(reason)), touched);
+        }
+        (self.due(asked, group, spec, now), touched)
     }
 
-    fn due(&self, asked: &str, group: &Arc<PodGroup>, spec: PodGroupSpec, now: Instant) -> Turn {
-        let Some(Group { members, term }) = self.gangs.groups.get(group) else { return Turn::None };
+    fn due(&self, asked: &Demand, group: &Arc<PodGroup>, spec: PodGroupSpec, now: Instant) -> Turn {
+        let Some(Group { members, term, .. }) = self.gangs.groups.get(group) else { return Turn::None };
+        // A pod that has changed its group keeps to the first one, and is placed by itself.
+        let Some(Member { stage, scheduler }) = members.get(&asked.uid) else { return Turn::None };
+        if *stage == Stage::Gated {
+            return Turn::Unseen("the pod's scheduling gates are not known to be gone yet: try again".to_owned());
+        }
+        let (mut missing, placed) = self.missing(members, scheduler);
+        let least = spec.min.saturating_sub(placed);
+        let name = &group.name;
+        if missing.len() < least {
+            let (min, seen) = (spec.min, missing.len() + placed);
+            return Turn::Refused(format!("pod group {name} needs {min} pods at once, and there are {seen}").into());
+        }
+        let until = match term {
+            Some(Term::Pauses(until)) if now < *until => {
+                let (held, pause) = (spec.wait.as_secs(), pause(spec).as_secs());
+                let reason = format!(
+                    "pod group {name}: GPUs were held for {held} s, and too few of its pods were bound: others come first \
+                     for {pause} s"
+                );
+                return Turn::Refused(reason.into());
+            }
+            Some(Term::Holds(until)) if now < *until => *until,
+            Some(_) | None => now + spec.wait,
+        };
+        let exceeded = self.quotas.used_up_by(&asked.namespace, &missing, least).filter(|_| least > 0);
+        if let Some(reason) = exceeded {
+            return Turn::Exceeds(format!("pod group {name}: {reason}").into());
+        }
+        missing.sort_by_key(|demand| Reverse(demand.size()));
+        Turn::Due(Due { group: Arc::clone(group), members: missing, least, placed, until })
+    }
+
+    /// Members that this scheduler is to place and that have no GPUs yet, and how many are bound, need none, or have some.
+    fn missing(&self, members: &BTreeMap<Arc<str>, Member>, scheduler: &str) -> (Vec<Arc<Demand>>, usize) {
         let needs_gpus = |uid: &Arc<str>| match self.pods.get(uid) {
             Some(Pod { state: State::Waiting(demand), .. }) => Some(Arc::clone(demand)),
             Some(_) | None => None,
         };
-        let pending = members.iter().filter(|(_, stage)| **stage == Stage::Pending);
-        let mut missing: Vec<Arc<Demand>> = pending.filter_map(|(uid, _)| needs_gpus(uid)).collect();
-        let gated = members.values().filter(|stage| **stage == Stage::Gated).count();
-        let placed = members.len() - gated - missing.len();
-        let least = spec.min.saturating_sub(placed);
-        if missing.len() < least || missing.iter().all(|member| &*member.uid != asked) {
-            let (name, min, seen) = (&group.name, spec.min, missing.len() + placed);
-            return Turn::Unseen(format!("pod group {name} needs {min} pods at once, and there are {seen}"));
-        }
-        let until = match term {
-            Some(Term::Pauses(until)) if now < *until => return Turn::Pauses(spec.wait),
-            Some(Term::Holds(until)) if now < *until => *until,
-            Some(_) | None => now + spec.wait,
+        // Nobody knows when another scheduler would place a pod.
+        let counts = |member: &Member| match member.stage {
+            Stage::Gated => false,
+            Stage::Pending => *member.scheduler == *scheduler,
+            Stage::Bound => true,
         };
-        missing.sort_by_key(|demand| Reverse(demand.size()));
-        Turn::Due(Due { group: Arc::clone(group), members: missing, least, placed, until })
+        let counted = members.iter().filter(|(_, member)| counts(member));
+        let (pending, bound): (Vec<_>, Vec<_>) = counted.partition(|(_, member)| member.stage == Stage::Pending);
+        let missing: Vec<Arc<Demand>> = pending.iter().filter_map(|(uid, _)| needs_gpus(uid)).collect();
+        let placed = bound.len() + pending.len() - missing.len();
+        (missing, placed)
+    }
+
+    /// Gives back what is held for the group of a pod that gets no GPUs, unless the others are enough without it.
+    pub(crate) fn give_up_group(&mut self, demand: &Demand) -> Touched {
+        let Some(group) = &demand.group else { return Touched::new() };
+        let (spec, known) = (self.gangs.specs.get(group), self.gangs.groups.get(group));
+        let Some((spec, Group { members, .. })) = spec.zip(known) else { return Touched::new() };
+        let Some(Member { scheduler, .. }) = members.get(&demand.uid) else { return Touched::new() };
+        let (_, placed) = self.missing(members, scheduler);
+        let others = placed.saturating_sub(usize::from(self.held_on(&demand.uid).is_some()));
+        if others < spec.min { self.release_gang(group) } else { Touched::new() }
     }
 
     /// Nodes where other pods of a pod's group are or have GPUs reserved, and how many have none yet, this one included.
@@ -241,8 +340,27 @@ impl ClusterState {
     }
 
     /// Gives back what is held for members of a group that can't start.
-    pub(crate) fn release_gang(&mut self, group: &Arc<PodGroup>) -> Touched {
+    pub(crate) fn release_gang(&mut self, group: &PodGroup) -> Touched {
         self.give_back(group, |_| true)
+    }
+
+    /// Gives back what is held for groups of which no scheduler asks for a pod any more.
+    pub(super) fn release_forgotten(&mut self, now: Instant) -> Touched {
+        let is_forgotten = |known: &Group| known.asked.is_some_and(|asked| asked + FORGOTTEN_AFTER <= now);
+        let groups = self.gangs.groups.iter_mut().filter(|(_, known)| is_forgotten(known));
+        let forgotten: Vec<Arc<PodGroup>> = groups
+            .map(|(group, known)| {
+                known.asked = None;
+                Arc::clone(group)
+            })
+            .collect();
+        forgotten.iter().flat_map(|group| self.release_gang(group)).collect()
+    }
+
+    /// Removes a `PodGroup` that was deleted, and gives back what is held for its pods.
+    pub(crate) fn delete_pod_group(&mut self, group: &PodGroup) -> Touched {
+        self.gangs.specs.remove(group);
+        self.release_gang(group)
     }
 
     /// Ends a group's time once a scheduler binds the last pod that GPUs were held for: when its pods start anew, so does the time.
@@ -262,9 +380,14 @@ impl ClusterState {
         self.give_back(group, |on| on == node)
     }
 
-    fn give_back(&mut self, group: &Arc<PodGroup>, is_meant: impl Fn(&str) -> bool) -> Touched {
+    fn give_back(&mut self, group: &PodGroup, is_meant: impl Fn(&str) -> bool) -> Touched {
         let members = self.gangs.groups.get(group).into_iter().flat_map(|known| known.members.keys());
         let members: Vec<Arc<str>> = members.filter(|uid| self.held_on(uid).is_some_and(&is_meant)).cloned().collect();
         members.iter().flat_map(|uid| self.failed(uid)).collect()
     }
+}
+
+/// How long a group gives way to others: as long as it may hold GPUs, within bounds.
+fn pause(spec: PodGroupSpec) -> Duration {
+    spec.wait.min(LONGEST_PAUSE)
 }

@@ -84,11 +84,11 @@ impl Quotas {
         self.by_namespace.iter().flat_map(|(namespace, quotas)| quotas.keys().map(|name| (&**namespace, &**name)))
     }
 
-    /// Replaces what is held on a node. Pods that are only nominated hold nothing yet.
+    /// Replaces what is held on a node.
     pub(crate) fn hold(&mut self, node: &Arc<str>, cards: &[Card], holders: &[&Holder]) {
         self.retain(node, |_| false);
         let mut on_node = Vec::new();
-        for holder in holders.iter().filter(|holder| !holder.is_nominated) {
+        for holder in holders {
             on_node.extend(by_card(cards, &holder.on).map(|(model, totals)| Counted {
                 uid: Arc::clone(&holder.uid),
                 namespace: Arc::clone(&holder.namespace),
@@ -208,6 +208,21 @@ impl Quotas {
         let problems: Option<Vec<Arc<str>>> = named.iter().map(|name| problem(Some(name))).collect();
         problems?.into_iter().next()
     }
+
+    /// Why no `least` of these pods of a namespace can have GPUs at the same time, whichever models nodes have. A pod counts for
+    /// the quotas of all models, and for those of all models that it names.
+    pub(crate) fn used_up_by(&self, namespace: &str, pods: &[Arc<Demand>], least: usize) -> Option<Arc<str>> {
+        let problem = |(name, quota): (&String, &Quota)| {
+            let counts = |demand: &Demand| {
+                let named = &demand.preferences.models;
+                quota.counts_all(None) || (!named.is_empty() && named.iter().all(|named| quota.counts_all(Some(named))))
+            };
+            let amounts = |demand: &Arc<Demand>| if counts(demand) { self::least(demand) } else { Totals::default() };
+            let wanted = sum_of_least(&pods.iter().map(amounts).collect::<Vec<_>>(), least);
+            quota.problem(name, &wanted, &self.used(namespace, quota, &[]))
+        };
+        self.by_namespace.get(namespace)?.iter().find_map(problem).map(Arc::from)
+    }
 }
 
 // === impl Quota ===
@@ -271,6 +286,21 @@ fn least(demand: &Demand) -> Totals {
         let something = Totals { memory: cards, percent: cards, ..Totals::default() };
         Some((container.kind, request.totals().each(whole, u64::max).each(something, u64::max)))
     }))
+}
+
+/// No more than any so many of these have together, amount by amount.
+fn sum_of_least(all: &[Totals], count: usize) -> Totals {
+    let sum = |amount: fn(&Totals) -> u64| {
+        let mut amounts: Vec<u64> = all.iter().map(amount).collect();
+        amounts.sort_unstable();
+        amounts.into_iter().take(count).fold(0, u64::saturating_add)
+    };
+    Totals {
+        count: sum(|totals| totals.count),
+        memory: sum(|totals| totals.memory),
+        percent: sum(|totals| totals.percent),
+        cores: sum(|totals| totals.cores),
+    }
 }
 
 /// What a pod would hold if all its GPUs were of this kind, at its peak.

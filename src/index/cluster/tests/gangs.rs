@@ -4,6 +4,8 @@ mod histories;
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::*;
 use crate::Held;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
@@ -81,10 +83,12 @@ fn held_gpus_are_given_back_when_the_wait_ends() {
     assert_eq!(free(&index, "n1"), 3);
     assert_eq!(
         refused(at(&first[0], 61)),
-        "pod group first: GPUs were held for 60 s, and too few of its pods were bound: others come first for as long"
+        "pod group first: GPUs were held for 60 s, and too few of its pods were bound: others come first for 60 s"
     );
     assert_eq!(at(&second[0], 61), Held::At(0), "the other group's turn");
-    assert_eq!(at(&second[1], 61), Held::At(0));
+    for seconds in [61, 80, 100, 119] {
+        assert_eq!(at(&second[1], seconds), Held::At(0));
+    }
     assert_eq!(refused(at(&first[0], 120)), "pod group first: free GPUs for 1 of 2 pods that start together");
     index.delete_pod("second-0");
     index.delete_pod("second-1");
@@ -120,11 +124,14 @@ fn members_without_gpus_count_and_gated_ones_do_not() {
     let unseen = index.hold(&demand(&worker), &["n1"], now);
     assert!(matches!(unseen, Held::Unseen(_)), "{unseen:?}");
     index.apply_pod(&worker, now);
-    let unseen = index.hold(&demand(&worker), &["n1"], now);
-    assert_eq!(refused(unseen), "pod group g needs 2 pods at once, and there are 1");
+    let too_few = Held::Refused("pod group g needs 2 pods at once, and there are 1".into());
+    assert_eq!(index.hold(&demand(&worker), &["n1"], now), too_few, "no watch is behind");
     let launcher = PodView { containers: Vec::new(), ..member("g", 1, 1, 1) };
     index.apply_pod(&PodView { is_gated: true, ..launcher.clone() }, now);
-    assert!(matches!(index.hold(&demand(&worker), &["n1"], now), Held::Unseen(_)));
+    assert_eq!(index.hold(&demand(&worker), &["n1"], now), too_few);
+    index.apply_pod(&PodView { is_gated: true, ..worker.clone() }, now);
+    assert!(matches!(index.hold(&demand(&worker), &["n1"], now), Held::Unseen(_)), "its gates are gone");
+    index.apply_pod(&worker, now);
     index.apply_pod(&launcher, now);
     assert_eq!(index.hold(&demand(&worker), &["n1"], now), Held::At(0));
 }
@@ -139,10 +146,157 @@ fn only_a_known_group_makes_a_gang() {
     assert_eq!(hold(PodGroupApi::Kubernetes), Held::Nothing, "the API server has no such API");
     index.serves_pod_groups(PodGroupApi::Kubernetes, true);
     assert_eq!(refused(hold(PodGroupApi::Kubernetes)), "pod group g is not known yet: try again");
-    index.apply_pod_group(group("g"), PodGroupSpec { min: 1, wait: WAIT });
     index.apply_pod(&of(PodGroupApi::Coscheduling), now);
-    assert_eq!(hold(PodGroupApi::Coscheduling), Held::At(0), "each pod may start alone, and is held alone");
+    for min in [0, 1] {
+        index.apply_pod_group(group("g"), PodGroupSpec { min, wait: WAIT });
+        assert_eq!(hold(PodGroupApi::Coscheduling), Held::Nothing, "each pod may start alone");
+    }
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: WAIT });
+    assert!(matches!(hold(PodGroupApi::Coscheduling), Held::Refused(_)));
+    let moved = PodView { group: Some(group("other").into()), ..of(PodGroupApi::Coscheduling) };
+    show(&index, "other", 2, 2);
+    index.apply_pod(&moved, now);
+    assert_eq!(index.hold(&demand(&moved), &["n1"], now), Held::Nothing, "its label has changed");
     index.keep_pod_groups(PodGroupApi::Coscheduling, |_| false);
-    index.delete_pod("a");
     assert_eq!(hold(PodGroupApi::Coscheduling), Held::Nothing);
+}
+
+fn limit(index: &Index, gpus: u64) {
+    let spec = serde_json::from_value(json!({ "hard": { "gpu": gpus } })).expect("a quota");
+    index.apply_quota("default", "few", Ok(&spec));
+}
+
+fn used(index: &Index) -> u64 {
+    index.quotas()[0].used.count
+}
+
+#[test]
+fn held_gpus_count_for_quotas() {
+    let (n1, now) = (node("n1", 8), Instant::now());
+    let index = index(&[&n1]);
+    limit(&index, 4);
+    let (pods, large) = (show(&index, "g", 3, 5), show(&index, "large", 6, 6));
+    let at = |pod: &PodView| index.hold(&demand(pod), &["n1"], now);
+    let whole = "pod group large: exceeded GpuQuota few, requested: gpu=6, used: gpu=0, limited: gpu=4";
+    assert_eq!((refused(at(&large[5])).as_str(), used(&index)), (whole, 0), "as a whole, though each fits");
+    assert_eq!((at(&pods[0]), used(&index)), (Held::At(0), 3));
+    assert!(index.exceeded(&demand(&pod("other", 1, 8, 0))).is_empty());
+    assert_eq!(index.exceeded(&demand(&pod("other", 2, 8, 0))).len(), 1, "one is left to others");
+    assert!(index.exceeded(&demand(&pods[0])).is_empty(), "what is held for it doesn't count against it");
+    assert_eq!((at(&pods[3]), used(&index)), (Held::At(0), 4), "more than start together, one by one");
+    let beyond = refused(at(&pods[4]));
+    assert!(beyond.ends_with("; exceeded GpuQuota few, requested: gpu=1, used: gpu=4, limited: gpu=4"), "{beyond}");
+    index.give_up_group(&demand(&pods[4]));
+    assert_eq!(used(&index), 4, "the others are enough without it");
+    for pod in &pods[..4] {
+        index.reserve(&demand(pod), "n1", now).expect("GPUs were held for it");
+    }
+    assert_eq!((index.held().len(), used(&index)), (0, 4));
+}
+
+#[test]
+fn quota_that_refuses_one_member_frees_what_others_hold() {
+    let (n1, now) = (node("n1", 8), Instant::now());
+    let index = index(&[&n1]);
+    let pods = show(&index, "g", 4, 4);
+    let hold = || assert_eq!(index.hold(&demand(&pods[0]), &["n1"], now), Held::At(0));
+    hold();
+    limit(&index, 3);
+    index.give_up_group(&demand(&pods[0]));
+    assert_eq!(used(&index), 0, "three aren't enough");
+    limit(&index, 4);
+    hold();
+    limit(&index, 2);
+    let refused = index.reserve(&demand(&pods[1]), "n1", now).expect_err("three others hold GPUs");
+    assert!(matches!(refused, NotReserved::Exceeded { .. }), "{refused}");
+    assert_eq!((index.held().len(), used(&index)), (0, 0));
+}
+
+#[test]
+fn nothing_is_held_for_pods_of_another_scheduler() {
+    let (n1, now) = (node("n1", 4), Instant::now());
+    let index = index(&[&n1]);
+    let pods = show(&index, "g", 3, 2);
+    let of = |scheduler: &str, number| PodView { scheduler: scheduler.into(), ..member("g", number, 1, 40) };
+    (2..6).for_each(|number| index.apply_pod(&of("nobody", number), now));
+    let at = |pod: &PodView| index.hold(&demand(pod), &["n1"], now);
+    assert_eq!(refused(at(&pods[0])), "pod group g needs 3 pods at once, and there are 2");
+    index.apply_pod(&of("", 6), now);
+    assert_eq!((at(&pods[0]), index.held().len()), (Held::At(0), 3));
+    assert!(index.held().iter().all(|held| ["g-0", "g-1", "g-6"].contains(&&*held.uid)));
+}
+
+#[test]
+fn deleted_group_holds_nothing() {
+    let (n1, now) = (node("n1", 4), Instant::now());
+    let index = index(&[&n1]);
+    let pods = show(&index, "g", 2, 2);
+    let hold = || assert_eq!(index.hold(&demand(&pods[0]), &["n1"], now), Held::At(0));
+    hold();
+    index.delete_pod_group(&group("g"));
+    assert_eq!((index.held().len(), free(&index, "n1")), (0, 4));
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: WAIT });
+    hold();
+    index.keep_pod_groups(PodGroupApi::Coscheduling, |_| false);
+    assert_eq!((index.held().len(), free(&index, "n1")), (0, 4), "a list without it");
+}
+
+#[test]
+fn gpus_of_a_group_that_nobody_asks_for_are_given_back() {
+    let (n1, now) = (node("n1", 4), Instant::now());
+    let index = index(&[&n1]);
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: PodGroupSpec::LONGEST_WAIT });
+    let pods = [0, 1].map(|number| member("g", number, 1, 40));
+    for pod in &pods {
+        index.apply_pod(pod, now);
+    }
+    let at = |second| now + Duration::from_secs(second);
+    let ask = |pod: usize, second| index.hold(&demand(&pods[pod]), &["n1"], at(second));
+    // One finds no node for another reason, and comes back from each back-off of ten seconds.
+    for second in (0..=200).step_by(10) {
+        index.expire(at(second));
+        assert_eq!((ask(0, second), index.held().len()), (Held::At(0), 2), "after {second} s");
+    }
+    index.expire(at(219));
+    assert_eq!(index.held().len(), 2);
+    index.expire(at(220));
+    assert_eq!((index.held().len(), free(&index, "n1")), (0, 4));
+    assert_eq!((ask(1, 290), index.held().len()), (Held::At(0), 2), "it is asked for again");
+    index.expire(at(300));
+    assert_eq!(index.held().len(), 0, "no longer than at first");
+    let pauses =
+        "pod group g: GPUs were held for 300 s, and too few of its pods were bound: others come first for 60 s";
+    assert_eq!(refused(ask(1, 359)), pauses);
+    assert_eq!(ask(1, 360), Held::At(0));
+}
+
+#[test]
+fn gang_that_does_not_fit_is_worked_out_once() {
+    let (n1, now) = (node("n1", 2), Instant::now());
+    let index = index(&[&n1]);
+    let at = |pod: &PodView, millis| index.hold(&demand(pod), &["n1"], now + Duration::from_millis(millis));
+    let changes = || index.view().version();
+    let pods = show(&index, "g", 3, 3);
+    let reason = refused(at(&pods[0], 0));
+    assert_eq!(reason, "pod group g: free GPUs for 2 of 3 pods that start together");
+    let before = changes();
+    assert_eq!((refused(at(&pods[1], 5)), refused(at(&pods[2], 999))), (reason.clone(), reason.clone()));
+    assert_eq!(changes(), before, "nothing was tried");
+    assert_eq!((refused(at(&pods[1], 1000)), changes() > before), (reason, true), "after a second");
+    index.apply_gpu_node("n1", &node("n1", 3));
+    assert_eq!(at(&pods[2], 1001), Held::At(0), "at once when a node changes");
+
+    // The largest come first: where one fits nowhere, smaller ones aren't tried.
+    let large = member("uneven", 0, 4, 40);
+    index.apply_pod_group(group("uneven"), PodGroupSpec { min: 2, wait: WAIT });
+    let small = member("uneven", 1, 1, 1);
+    for pod in [&large, &small] {
+        index.apply_pod(pod, now);
+    }
+    for pod in &pods {
+        index.delete_pod(&pod.uid);
+    }
+    let before = changes();
+    assert_eq!(refused(at(&small, 0)), "pod group uneven: free GPUs for 0 of 2 pods that start together");
+    assert_eq!(changes(), before, "nothing was held");
 }
