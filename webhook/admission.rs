@@ -49,6 +49,9 @@ pub struct Settings {
     pub tolerate_soft_taints: bool,
     /// Whether pods are made to prefer the hinted nodes: for clusters whose scheduler has no extender.
     pub prefer_hinted_nodes: bool,
+    /// Whether pods that request whole GPUs get all memory and compute of them as amounts: for schedulers that count amounts
+    /// alone, to which a GPU of which a part is in use has as many free slots as one that is free.
+    pub whole_gpus_have_amounts: bool,
     /// Systems whose words are translated.
     pub dialects: Vec<Dialect>,
     /// Schedulers of such systems, and those that their translated pods are given to.

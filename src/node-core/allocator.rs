@@ -13,6 +13,7 @@
 //! | `contenders` | the containers that a call may be for where one alone isn't left |
 //! | `admission` | the pod under admission and its plan |
 //! | `fits` | whether a container fits on cards that the kubelet chose |
+//! | `unplaced` | pods that were refused for lack of room, until they fit |
 
 mod admission;
 mod contenders;
@@ -25,6 +26,7 @@ mod propose;
 mod reconcile;
 pub mod refusal;
 mod units;
+mod unplaced;
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -46,6 +48,7 @@ pub use self::reconcile::ListRequest;
 use self::reconcile::Reconciliation;
 pub use self::refusal::Refusal;
 use self::units::GivenUnits;
+use self::unplaced::UnplacedPods;
 use crate::identity::{self, AdmissionOrder, CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
 use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::{Ledger, Nonce, Part};
@@ -103,6 +106,7 @@ pub struct Allocator {
     reconciliation: Reconciliation,
     foreign: ForeignPods,
     units: GivenUnits,
+    unplaced: UnplacedPods,
     /// Holdings that have ended, and whose directories are still there.
     ended: Vec<Nonce>,
 }
@@ -133,6 +137,7 @@ impl Allocator {
             reconciliation: Reconciliation::default(),
             foreign: ForeignPods::default(),
             units: GivenUnits::default(),
+            unplaced: UnplacedPods::default(),
             ended: Vec::new(),
         }
     }
@@ -400,9 +405,10 @@ impl Allocator {
     }
 
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {
-        if result.is_err() {
+        if let Err(refusal) = &result {
             self.history.refuse(uid);
-            self.admission = None;
+            let admission = self.admission.take().filter(|_| refusal.found_no_gpus());
+            self.unplaced.extend(admission);
         }
         result
     }

@@ -18,7 +18,7 @@ mod pruned;
 mod removal;
 mod status;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,7 @@ use std::time::Duration;
 use divvy_api::annotation::{self, Cards};
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Oversubscription, Scales};
 use divvy_api::names::annotation::{CARDS, PLANNED};
+use divvy_api::request::Totals;
 use divvy_api::usage::NodeUsage;
 use divvy_api::{ResourceName, ResourceNames, Tier};
 use divvy_node_core::allocator::{ForeignPod, SharedAllocator, lock};
@@ -36,6 +37,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 pub use self::bound_pods::BoundPods;
 pub use self::cluster::node_labels;
@@ -52,6 +54,7 @@ pub use self::removal::{Removed, remove, remove_from_all};
 use crate::config::Advertise;
 use crate::kubelet::advertise::Offer;
 use crate::kubelet::registration::RegistrationStatus;
+use crate::prompt::Prompts;
 use divvy_node_core::amounts::allocatable;
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Allocations;
@@ -107,6 +110,8 @@ pub struct View {
     pub usage: Arc<NodeUsage>,
     /// Whether the daemon is about to stop.
     pub draining: bool,
+    /// What the scheduler counts for each pod that was refused for lack of room and still doesn't fit.
+    pub unplaced: Vec<Totals>,
     /// Devices that the kubelet may allocate, by resource; none where the daemon says nothing of them on its Node.
     pub devices: BTreeMap<String, u64>,
 }
@@ -160,6 +165,7 @@ pub struct Publisher {
     states: States,
     /// Desired state from the API server.
     desired: watch::Sender<Desired>,
+    prompts: Prompts,
     draining: watch::Receiver<bool>,
     /// Set once `draining` is published.
     announced: watch::Sender<bool>,
@@ -203,6 +209,13 @@ struct Annotated {
 // === impl View ===
 
 impl View {
+    /// Whether every healthy device is held, so that the kubelet refuses whatever comes.
+    fn is_full(&self) -> bool {
+        let healthy: u64 = self.devices.values().sum();
+        let held: BTreeSet<_> = self.allocations.slots_on_record().map(|(slot, _)| slot).collect();
+        healthy > 0 && healthy <= held.len() as u64
+    }
+
     /// Whether the extender has placed every pod that holds a share.
     fn is_planned(&self) -> bool {
         let planned = self.listed.iter().filter(|pod| pod.annotations.contains_key(PLANNED));
@@ -232,6 +245,7 @@ impl Publisher {
         allocator: SharedAllocator,
         states: States,
         desired: watch::Sender<Desired>,
+        prompts: Prompts,
     ) -> (Self, Announcement) {
         let (drain, draining) = watch::channel(false);
         let (announced, announcement) = watch::channel(false);
@@ -241,6 +255,7 @@ impl Publisher {
             allocator,
             states,
             desired,
+            prompts,
             draining,
             announced,
             last: View::default(),
@@ -274,11 +289,26 @@ impl Publisher {
         while !stop.is_cancelled() {
             tokio::select! {
                 _ = rounds.tick() => {}
+                // A scheduler that isn't told at once sends the next pod.
+                prompt = self.prompts.next() => {
+                    self.write_node_alone(&mut node).await;
+                    self.prompts.answer(prompt);
+                    continue;
+                }
+                Ok(()) = self.states.offers.changed() => {
+                    if self.view().is_full() {
+                        self.write_node_alone(&mut node).await;
+                    }
+                    continue;
+                }
                 // Amounts that somebody took away keep pods out: they are back at once.
                 changed = node.changed() => {
                     // While draining at once, too: what the kubelet brings back is taken off before a pod is sent for it.
                     let is_early = last.is_some_and(|last: Instant| last.elapsed() < ROUND / 2) && !*draining.borrow();
-                    if changed.is_err() || is_early {
+                    if is_early {
+                        continue;
+                    }
+                    if changed.is_err() {
                         tokio::select! { _ = rounds.tick() => {}, () = stop.cancelled() => {} }
                     }
                 }
@@ -328,6 +358,7 @@ impl Publisher {
         // The kubelet's next status would say the same, up to 10 s later.
         self.are_devices_due |= view.registered && !self.last.registered;
         self.are_devices_due |= view.serving.is_some() || self.last.serving.is_some();
+        self.are_devices_due |= view.is_full() != self.last.is_full();
         if view.draining {
             latest_node.answered(self.withdraw(&view, node).await);
         } else {
@@ -345,11 +376,32 @@ impl Publisher {
             let beyond = self.generation.max(node.generation()).saturating_add(1);
             self.generation = view.revision.max(beyond);
         }
+        if view.unplaced.len() != self.last.unplaced.len() {
+            info!(
+                refused = view.unplaced.len(),
+                "the Node shows less than is free while requests don't fit that were refused for lack of room"
+            );
+        }
         self.annotate(&view).await;
         self.pending.extend(events::between(&self.last, &view));
         self.pending.extend(self.findings.news(&view.usage.findings, Instant::now()));
         self.last = view;
         self.record(node).await;
+    }
+
+    /// A round of the Node alone. One of a daemon that ends offers nothing, and stays so.
+    async fn write_node_alone(&mut self, latest: &mut Latest<NodeView>) {
+        let view = self.view();
+        if view.draining {
+            return;
+        }
+        self.are_devices_due |= view.is_full();
+        if let Cached::Present(node) = latest.get() {
+            latest.answered(self.show_devices(&view, &node).await);
+        }
+        if let Cached::Present(node) = latest.get() {
+            latest.answered(self.write_node(&view, &node).await);
+        }
     }
 
     /// Passes on the desired state, and saves it.
@@ -373,7 +425,8 @@ impl Publisher {
         let offers = self.states.offers.borrow().clone();
         let offers = offers.iter().filter(|_| self.settings.advertise == Advertise::Amounts);
         let devices = offers.map(|offer| (offer.resource.to_string(), offer.healthy())).collect();
-        let allocator = lock(&self.allocator);
+        let mut allocator = lock(&self.allocator);
+        let unplaced = allocator.unplaced();
         let (ledger, inventory) = (allocator.ledger(), Arc::clone(allocator.inventory()));
         let listed = allocator.listed().to_vec();
         let tier_problem = allocator.containers().problem();
@@ -403,6 +456,7 @@ impl Publisher {
             unknown_cards,
             usage,
             draining,
+            unplaced,
             devices,
         }
     }
@@ -453,12 +507,14 @@ impl Publisher {
             Some(facts) => facts.patch(node),
             None => self.stale_amounts(node),
         };
-        let capacity = self.amounts(&Allocations::default(), &view.inventory);
+        let capacity = self.amounts(&Allocations::default(), &view.inventory, &[]);
         let Some(patch) = patch else {
             self.remember_offered(facts, capacity);
             return Cached::Unknown;
         };
-        if view.serving.is_none() && facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
+        // Pods that there is nothing for come as soon as the Node shows more than is free.
+        let may_wait = view.serving.is_none() && view.unplaced.is_empty();
+        if may_wait && facts.as_ref().is_some_and(|facts| facts.only_shrink(node, &self.offered)) {
             let is_planned = self.capacity == capacity && view.is_planned();
             let delay = if is_planned { PLANNED_SHRINK_DELAY } else { SHRINK_DELAY };
             if self.shrunk.get_or_insert_with(Instant::now).elapsed() < delay {
@@ -477,9 +533,9 @@ impl Publisher {
         self.capacity = capacity;
     }
 
-    fn amounts(&self, allocations: &Allocations, inventory: &Inventory) -> BTreeMap<String, u64> {
+    fn amounts(&self, allocations: &Allocations, inventory: &Inventory, unplaced: &[Totals]) -> BTreeMap<String, u64> {
         let PublishSettings { scales, oversubscription, names, .. } = &self.settings;
-        let amounts = allocatable(allocations, inventory, (*scales, *oversubscription), names);
+        let amounts = allocatable(allocations, inventory, (*scales, *oversubscription), unplaced, names);
         amounts.map(|(name, amount)| (name.to_owned(), amount)).into()
     }
 
@@ -498,7 +554,7 @@ impl Publisher {
         // Nothing is free where no pod can be served.
         let nothing = Inventory::default();
         let inventory = if view.serving.is_some() { &nothing } else { &*view.inventory };
-        let mut amounts = self.amounts(&view.allocations, inventory);
+        let mut amounts = self.amounts(&view.allocations, inventory, &view.unplaced);
         // What an earlier daemon took off the Node stays off until pods can be served. What it left there is kept right.
         amounts.retain(|name, _| self.has_registered || node.status.capacity.contains_key(name));
         Some(NodeFacts {
@@ -565,6 +621,10 @@ impl Publisher {
             .map(|(pod, cards)| (pod.uid.as_str(), (pod, cards)))
             .collect();
         for (uid, (pod, cards)) in missing {
+            // Calls that wait go first; the next round goes on.
+            if self.prompts.are_waiting() {
+                return;
+            }
             let annotated = self.annotated.entry(uid.to_owned()).or_default();
             if !annotated.attempt.is_due() || !self.attempts.are_due(PATCH_PODS) {
                 continue;
@@ -590,6 +650,9 @@ impl Publisher {
     async fn record(&mut self, node: &NodeView) {
         self.pending.drain(..self.pending.len().saturating_sub(PENDING));
         while let Some(event) = self.pending.front().filter(|_| self.attempts.are_due(CREATE_EVENTS)) {
+            if self.prompts.are_waiting() {
+                return;
+            }
             match within_deadline(self.cluster.record(event, node)).await {
                 Ok(()) => self.attempts.succeeded(CREATE_EVENTS),
                 // It won't go better next time; the others may.

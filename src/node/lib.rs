@@ -21,6 +21,7 @@ pub mod kubelet;
 pub mod nvml;
 pub mod pod_list;
 pub mod pod_source;
+pub mod prompt;
 pub mod run;
 pub mod token;
 pub mod usage;

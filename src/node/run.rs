@@ -45,6 +45,7 @@ use crate::kubelet::plugin::Calls;
 use crate::kubelet::pod_resources::PodResources;
 use crate::kubelet::registration::{Registrar, RegistrationStatus};
 use crate::pod_source::NodePods;
+use crate::prompt::prompts;
 use crate::usage::{self, DriverMemoryTable, Watcher};
 use crate::{args, nvml, token};
 use divvy_node_core::ledger::Ledger;
@@ -183,10 +184,12 @@ async fn run(
     };
     let daemon = Arc::new(Daemon::new(Arc::clone(&allocator), source, config.kubelet_settle_time.get()));
     let ledger_changed = Arc::new(Notify::new());
+    let (prompter, prompts) = prompts();
     let calls = Calls {
         daemon: Arc::clone(&daemon),
         ledger_changed: Arc::clone(&ledger_changed),
         doubt: Arc::clone(&doubt),
+        node: api_server.is_some().then_some(prompter),
         metrics,
     };
     let registrar = Registrar {
@@ -246,16 +249,20 @@ async fn run(
             stop.clone(),
         ),
     );
-    if advertiser.listing.follows_allocations() {
-        tasks.spawn("listing", inventory::relist(advertiser.clone(), Arc::clone(&ledger_changed), stop.clone()));
-    }
-    tasks.spawn("registration", inventory::register(registrar, inventory, advertiser, stop.clone()));
+    tasks.spawn("listing", inventory::relist(advertiser.clone(), Arc::clone(&ledger_changed), stop.clone()));
+    tasks.spawn(
+        "registration",
+        inventory::register(registrar, inventory, advertiser, serving_sender.clone(), stop.clone()),
+    );
     let interval = config.release_interval.get();
     tasks.spawn(
         "reconcile",
         reconcile::watch(Arc::clone(&daemon), [ledger_changed, Arc::clone(&doubt)], interval, stop.clone()),
     );
-    tasks.spawn("serving", serving::watch(Arc::clone(&daemon), doubt, serving_sender, stop.clone()));
+    tasks.spawn(
+        "serving",
+        serving::watch(Arc::clone(&daemon), doubt, registration.clone(), serving_sender, stop.clone()),
+    );
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
     if tier == Tier::Mps {
         let problem = move || containers.problem();
@@ -271,6 +278,7 @@ async fn run(
             allocator,
             States { registration, offers, serving, usage },
             desired_sender,
+            prompts,
         );
         tasks.spawn("publisher", publisher.run(stop.clone()));
         announcement = Some(draining);

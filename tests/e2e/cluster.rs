@@ -326,10 +326,11 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the kubelet shows all slots as allocatable, whatever pods hold of the other amounts.
+    /// Waits until the node shows slots as allocatable, whatever pods hold: full GPUs offer no free ones.
     pub async fn amounts_ready_beside_pods(&mut self) -> anyhow::Result<()> {
-        let [(resource, amount), ..] = whole_of(&self.scenario);
-        self.until_allocatable(resource, amount).await
+        let [(slots, _), ..] = whole_of(&self.scenario);
+        self.until("allocatable slots", PATIENCE, async |this| Ok((this.allocatable(slots).await? > 0).then_some(())))
+            .await
     }
 
     /// What the node shows as allocatable of a resource.

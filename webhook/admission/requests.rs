@@ -83,7 +83,12 @@ fn read_request(
     let container = requests.pop().expect("pod_requests answers one for each container");
     let request = container.request.map(|request| in_units(request, names));
     let profile = container.profile.filter(|_| request.is_some());
-    Ok(ContainerRequest { profile, request, counted: request.map(counted).unwrap_or_default(), ..container })
+    Ok(ContainerRequest {
+        profile,
+        request,
+        counted: request.map(|request| counted(request, settings)).unwrap_or_default(),
+        ..container
+    })
 }
 
 /// Memory that is counted in devices is requested in whole ones: a default may be less.
@@ -98,10 +103,10 @@ fn in_units(request: GpuRequest, names: &ResourceNames) -> GpuRequest {
     GpuRequest { memory, ..request }
 }
 
-/// What is written for a request. Whole cards are counted alone, as their users and all stock tools know them.
-fn counted(request: GpuRequest) -> Totals {
+/// What is written for a request.
+fn counted(request: GpuRequest, settings: &Settings) -> Totals {
     let totals = request.totals();
-    if request == GpuRequest::whole(request.cards) {
+    if request == GpuRequest::whole(request.cards) && !settings.whole_gpus_have_amounts {
         Totals { count: totals.count, ..Totals::default() }
     } else {
         totals

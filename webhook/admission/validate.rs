@@ -15,10 +15,15 @@ pub(super) fn created(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     if let Some(pointer) = translate(pod, namespace, settings)?.first_change() {
         return Err(vec![Refusal::Mutated { pointer }]);
     }
-    let examined = examine(pod, namespace, settings)?;
-    match unsettled(pod, &examined, settings).first() {
-        Some(pointer) => Err(vec![Refusal::Mutated { pointer: pointer.to_owned() }]),
-        None => Ok(()),
+    // While replicas are replaced, the one that completed the pod may give whole GPUs amounts where this one gives them none.
+    let otherwise = Settings { whole_gpus_have_amounts: !settings.whole_gpus_have_amounts, ..settings.clone() };
+    let unsettled = |settings: &Settings| {
+        let patch = unsettled(pod, &examine(pod, namespace, settings)?, settings);
+        Ok::<_, Vec<Refusal>>(patch.first().map(str::to_owned))
+    };
+    match unsettled(settings)? {
+        Some(pointer) if unsettled(&otherwise)?.is_some() => Err(vec![Refusal::Mutated { pointer }]),
+        _ => Ok(()),
     }
 }
 

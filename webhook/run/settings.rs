@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::api_server::ApiServer;
-use divvy_runtime::settings::Switch;
+use divvy_runtime::settings::{Advertise, Switch};
 use divvy_serving::tls::{Files, Service};
 
 use crate::admission::{FavouredNamespaces, Settings};
@@ -29,13 +29,15 @@ pub(super) fn reading(config: &Config) -> SchedulingConfig {
 /// How pods are admitted.
 pub(super) fn admission(config: &Config) -> Settings {
     let SchedulingConfig { names, defaults, .. } = reading(config);
+    let counts_sums = config.extender == Switch::Off;
     let rewrites = config.rewrite_schedulers.0.iter();
     Settings {
         names,
         defaults,
         favoured_namespaces: favoured(&config.favoured_namespaces.0),
         tolerate_soft_taints: config.soft_taints == Switch::On,
-        prefer_hinted_nodes: config.extender == Switch::Off,
+        prefer_hinted_nodes: counts_sums,
+        whole_gpus_have_amounts: counts_sums && config.advertise == Advertise::Amounts,
         dialects: config.dialects.0.clone(),
         rewrite_schedulers: rewrites.map(|rewrite| (rewrite.from.clone(), rewrite.to.clone())).collect(),
         conflicting_variables: config.conflicting_variables,

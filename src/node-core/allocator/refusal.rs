@@ -129,6 +129,11 @@ impl Refusal {
         matches!(self, Self::Pods(PodSourceError::KubeletPods(_)) | Self::Unlisted { .. })
     }
 
+    /// Whether the pod's GPUs weren't found, be it for lack of room or for what the pod requires beside amounts.
+    pub(super) fn found_no_gpus(&self) -> bool {
+        matches!(self, Self::NoPlan(_) | Self::Misfit(_))
+    }
+
     /// The kind, for metrics and reports.
     pub fn kind(&self) -> &'static str {
         match self {

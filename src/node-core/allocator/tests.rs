@@ -3,6 +3,7 @@ pub(crate) mod foreign;
 mod hardware;
 mod oversubscription;
 mod reconcile;
+mod unplaced;
 
 use divvy_api::annotation::{self, Planned, PlannedCards, PolicyName};
 use divvy_api::names::annotation as key;

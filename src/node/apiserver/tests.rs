@@ -104,7 +104,7 @@ fn settings(scales: Scales, tier: Tier) -> PublishSettings {
 /// Allocatable memory in MiB and in percent, and compute.
 fn amounts(view: &View, scales: Scales) -> [u64; 3] {
     let names = ResourceNames::default();
-    allocatable(&view.allocations, &view.inventory, (scales, None), &names).map(|(_, amount)| amount)
+    allocatable(&view.allocations, &view.inventory, (scales, None), &view.unplaced, &names).map(|(_, amount)| amount)
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn oversubscribed_gpu_counts_what_can_still_be_requested() {
     let amounts = |host_mib| {
         let oversubscription = Oversubscription { memory_scale: 150, host_memory: Memory::mib(host_mib) };
         let settings = (WHOLE, Some(oversubscription));
-        allocatable(&allocations, &inventory(2), settings, &ResourceNames::default()).map(|(_, amount)| amount)
+        allocatable(&allocations, &inventory(2), settings, &[], &ResourceNames::default()).map(|(_, amount)| amount)
     };
     // 20 000 of the first GPU's and 10 000 of the host's are held. The second GPU is empty, and takes any pod.
     assert_eq!(amounts(100_000), [30_000 + 90_000 + 80_000, 112 + 100, 200], "60 000 of the first GPU are 90 000");
@@ -238,6 +238,17 @@ fn only_amounts_that_shrink_may_wait() {
     assert!(!facts.only_shrink(&node("90k", &OURS, &labels), &offered(70_000)), "somebody else wrote it");
     assert!(!facts.only_shrink(&node("90k", &OURS, &[]), &offered(90_000)), "a label is missing");
     assert!(!facts.only_shrink(&node("90k", &OURS, &labels), &BTreeMap::new()), "an earlier daemon wrote it");
+}
+
+#[test]
+fn refused_pod_is_kept_away_by_the_amounts() {
+    let asked = request(MemoryAmount::Percent(60), 0);
+    let allocations = held(&[(0, asked, asked.totals()), (1, asked, asked.totals())]);
+    let view = View { unplaced: vec![GpuRequest::whole(1).totals()], ..view(inventory(2), allocations) };
+    assert_eq!(amounts(&view, WHOLE), [64_000, 120 + 80, 200], "no sum lets it pass");
+    let whole = Totals { percent: 75, ..GpuRequest::whole(1).totals() };
+    let view = View { unplaced: vec![whole], ..view };
+    assert_eq!(amounts(&view, WHOLE), [64_000, 120 + 74, 200], "120 are held, 80 free");
 }
 
 #[test]

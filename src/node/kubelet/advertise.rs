@@ -13,7 +13,7 @@ use divvy_proto::deviceplugin as api;
 use crate::config::Advertise;
 
 use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
-use divvy_node_core::ledger::Allocations;
+use divvy_node_core::ledger::{Allocations, PodEntry};
 
 /// The devices of one resource.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,8 +40,7 @@ pub struct Listing {
     pub names: ResourceNames,
     /// Slots listed for each card that has no number of its own.
     pub slots_per_card: u32,
-    /// Slots carry their card's NUMA node. The kubelet then counts healthy slots to tell what a NUMA node can take, so
-    /// the free slots of cards with nothing left are listed as unhealthy.
+    /// Slots carry their card's NUMA node. The kubelet then counts healthy slots to tell what a NUMA node can take.
     ///
     /// Observed on 1.36.3 with `single-numa-node`, scope `container`, on a machine of one NUMA node: requests for parts of
     /// GPUs, several GPUs and whole ones are all admitted, also again after the kubelet's restart. The kubelet calls
@@ -66,6 +65,9 @@ struct Slot {
 /// since the daemon started, or of more slots per card than are configured now. An ID once listed stays listed
 /// as long as it is held: kubelets since 1.34 may crash over one that vanishes (reference: Kubernetes
 /// `devicemanager/manager.go`, `allDevices[resource][id].Topology`); it turns unhealthy instead.
+///
+/// Free slots of a card with nothing left are unhealthy: scheduler and kubelet count healthy ones, and without amounts in the pod
+/// nothing else tells them that the card is full.
 ///
 /// The resource for whole GPUs is always included, even without devices. `given`: units that the kubelet gave to pods.
 pub fn offers(
@@ -110,27 +112,31 @@ pub fn keep_held(offers: &mut [Offer], allocations: &Allocations, given: &BTreeS
 // === impl Listing ===
 
 impl Listing {
-    /// Whether the lists change with what is allocated, not only with the GPUs.
-    pub fn follows_allocations(&self) -> bool {
-        self.numa_topology || self.advertise == Advertise::Devices
-    }
-
     fn slots(&self, card: &CardInfo, allocations: &Allocations) -> impl Iterator<Item = Slot> {
         let is_healthy = card.health == CardHealth::Healthy;
-        let held = allocations.slots_held(&card.id, None);
-        let hides_free = self.numa_topology && self.is_full(card, allocations);
+        let on_record = allocations.slots_on_record().map(|(slot, _)| slot).filter(|slot| slot.card == card.id);
+        let held: BTreeSet<u32> = on_record.map(|slot| slot.number).collect();
+        let is_full = self.is_full(card, allocations);
         let numa = card.numa.filter(|_| self.numa_topology);
         (0..card.slots(self.slots_per_card)).map(move |number| Slot {
             id: card.id.slot(number),
-            healthy: is_healthy && (!hides_free || held.contains(&number)),
+            healthy: is_healthy && (!is_full || held.contains(&number)),
             numa,
         })
     }
 
-    /// Whether no request whatever fits on the card.
+    /// Whether no request whatever fits on the card. Not while the kubelet still admits a pod that holds it: what an init
+    /// container holds is also for the pod's later ones, which may need another slot of the same card.
     fn is_full(&self, card: &CardInfo, allocations: &Allocations) -> bool {
         let held = allocations.held(&card.id, None);
-        held.exclusive || held.memory >= card.memory.percent(card.scales(self.scales).memory)
+        let is_full = held.exclusive || held.memory >= card.memory.percent(card.scales(self.scales).memory);
+        let holds = |entry: &PodEntry| {
+            entry.holdings().any(|(_, holding)| holding.parts.iter().any(|part| part.card == card.id))
+        };
+        let is_admitted = |entry: &PodEntry| {
+            entry.containers.iter().all(|container| container.request.request.is_none() || container.holding.is_some())
+        };
+        is_full && allocations.pods().filter(|entry| holds(entry)).all(is_admitted)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use divvy_api::SlotId;
 use divvy_node_core::Daemon;
-use divvy_node_core::allocator::{Choice, Refusal};
+use divvy_node_core::allocator::{Choice, Refusal, lock};
 use divvy_node_core::ports::{ContainerResponse, PodSource};
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status};
 use super::device_list::{DeviceList, Devices};
 use super::metrics::Metrics;
 use super::response::{response, status};
+use crate::prompt::Prompter;
 
 /// Device-plugin service of one resource, for one session with the kubelet.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct Calls<S> {
     pub ledger_changed: Arc<Notify>,
     /// Notified after every call that was refused for what the next one may be refused for too.
     pub doubt: Arc<Notify>,
+    /// Waits until the Node shows what came of a call; `None` without an API server.
+    pub node: Option<Prompter>,
     /// Metrics of the calls.
     pub metrics: Arc<Metrics>,
 }
@@ -112,7 +115,7 @@ impl<S: PodSource> Plugin<S> {
 
 // === impl Calls ===
 
-impl<S> Calls<S> {
+impl<S: PodSource> Calls<S> {
     /// Records the outcome and the duration of a call.
     pub(super) async fn answer<T>(
         &self,
@@ -121,8 +124,12 @@ impl<S> Calls<S> {
     ) -> Result<T, Status> {
         let started = Instant::now();
         let result = work.await;
-        self.metrics.observe(call, started, &result);
         self.ledger_changed.notify_one();
+        let has_unplaced = lock(self.daemon.allocator()).has_unplaced();
+        if let Some(node) = self.node.as_ref().filter(|_| has_unplaced) {
+            node.shown().await;
+        }
+        self.metrics.observe(call, started, &result);
         if result.as_ref().is_err_and(Refusal::doubts_serving) {
             self.doubt.notify_one();
         }
@@ -132,9 +139,14 @@ impl<S> Calls<S> {
 
 impl<S> Clone for Calls<S> {
     fn clone(&self) -> Self {
-        let Self { daemon, ledger_changed, doubt, metrics } = self;
-        let (daemon, metrics) = (Arc::clone(daemon), Arc::clone(metrics));
-        Self { daemon, ledger_changed: Arc::clone(ledger_changed), doubt: Arc::clone(doubt), metrics }
+        let Self { daemon, ledger_changed, doubt, node, metrics } = self;
+        Self {
+            daemon: Arc::clone(daemon),
+            ledger_changed: Arc::clone(ledger_changed),
+            doubt: Arc::clone(doubt),
+            node: node.clone(),
+            metrics: Arc::clone(metrics),
+        }
     }
 }
 

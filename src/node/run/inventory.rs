@@ -86,13 +86,18 @@ pub(super) async fn register<S: PodSource + 'static>(
     registrar: Registrar<S>,
     mut inventory: watch::Receiver<Arc<Inventory>>,
     advertiser: Advertiser,
+    serving: watch::Sender<Option<ServingProblem>>,
     stop: CancellationToken,
 ) {
     tokio::select! {
         known = inventory.wait_for(|inventory| inventory.driver.is_some()) => if known.is_err() { return },
         () = stop.cancelled() => return,
     }
-    reconcile::recover(&registrar.calls.daemon, &stop).await;
+    if let Some(problem) = reconcile::recover(&registrar.calls.daemon, &stop).await {
+        // Before anything is offered.
+        serving.send_replace(Some(problem));
+        registrar.calls.doubt.notify_one();
+    }
     // What was restored may hold slots of cards that don't answer.
     advertiser.update();
     registrar.run(stop).await;

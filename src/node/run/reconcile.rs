@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{Refusal, lock, rewrite_journal};
 use divvy_node_core::ports::{PodSource, PodSourceError};
+use divvy_node_core::serving::{Missing, ServingProblem};
 use divvy_runtime::logging::WarnOnce;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +32,9 @@ const RETRY: Duration = Duration::from_millis(500);
 /// A kubelet that doesn't list its pods, because the API server that reviews the daemon's token is unreachable, isn't waited for
 /// where the ledger has pods: their containers can't start without the daemon. The first list that succeeds repairs the
 /// ledger, and nothing is allocated without one.
-pub(super) async fn recover<S: PodSource>(daemon: &Daemon<S>, stop: &CancellationToken) {
+///
+/// Returns why no new pod can be served, if known pods alone are.
+pub(super) async fn recover<S: PodSource>(daemon: &Daemon<S>, stop: &CancellationToken) -> Option<ServingProblem> {
     let mut warning = WarnOnce::default();
     while !stop.is_cancelled() {
         let recovered = daemon.recover().await;
@@ -42,15 +45,18 @@ pub(super) async fn recover<S: PodSource>(daemon: &Daemon<S>, stop: &Cancellatio
         match recovered {
             Ok(()) => {
                 lock(daemon.allocator()).remove_stale_directories();
-                return info!(pods, revision, "ledger reconciled with kubelet");
+                info!(pods, revision, "ledger reconciled with kubelet");
+                return None;
             }
             Err(refusal) if refusal.is_unlisted() && pods > 0 => {
-                return warn!(pods, "serving known pods; ledger not yet reconciled with kubelet: {refusal}");
+                warn!(pods, "serving known pods; ledger not yet reconciled with kubelet: {refusal}");
+                return Some(ServingProblem { kind: Missing::PodList, text: refusal.to_string() });
             }
             Err(refusal) => warning.warn(format!("not registering with the kubelet yet: {refusal}")),
         }
         tokio::select! { () = tokio::time::sleep(RETRY) => {}, () = stop.cancelled() => {} }
     }
+    None
 }
 
 /// Releases the shares of terminated pods every `interval`, and requests the pod list now and then to keep the connection warm.

@@ -15,25 +15,41 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::kubelet::registration::RegistrationStatus;
+
 /// Time between two looks that both have to fail.
 const CONFIRMING: Duration = Duration::from_secs(2);
 /// Time between two looks while pods can't be served.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Keeps `state` up to date until `stop`. `doubt` is notified of whatever may keep pods from being served.
+/// Keeps `state` up to date until `stop`. `doubt` is notified of whatever may keep pods from being served. While the daemon isn't
+/// registered, as when the kubelet is away, nothing is offered, and nobody fails pods.
 pub(super) async fn watch<S: PodSource>(
     daemon: Arc<Daemon<S>>,
     doubt: Arc<Notify>,
+    registration: watch::Receiver<RegistrationStatus>,
     state: watch::Sender<Option<ServingProblem>>,
     stop: CancellationToken,
 ) {
+    let is_registered = || *registration.borrow() == RegistrationStatus::Registered;
     let follow = async {
         loop {
+            // Known from the start.
+            let known = state.borrow().clone();
+            if let Some(problem) = known {
+                until_over(&daemon, problem, &state).await;
+            }
             doubt.notified().await;
+            if state.borrow().is_some() {
+                continue;
+            }
             let is_certain = daemon.try_serving().await.is_err();
             // Also after a good look: refusals that it can't explain must not become a burst of looks.
             tokio::time::sleep(CONFIRMING).await;
-            if is_certain && let Err(problem) = daemon.try_serving().await {
+            if is_certain
+                && let Err(problem) = daemon.try_serving().await
+                && is_registered()
+            {
                 until_over(&daemon, problem, &state).await;
             }
         }

@@ -159,7 +159,7 @@ fn registrar(
     let daemon = Arc::new(Daemon::new(allocator, source, Duration::ZERO));
     let registrar = Registrar {
         directory: directory.path().into(),
-        calls: Calls { daemon, ledger_changed: Arc::default(), doubt: Arc::default(), metrics },
+        calls: Calls { daemon, ledger_changed: Arc::default(), doubt: Arc::default(), node: None, metrics },
         offers,
         pod_resources,
         patience: Duration::from_millis(100),

@@ -43,6 +43,35 @@ fn whole_gpus_get_no_other_resource() {
 }
 
 #[test]
+fn whole_gpus_have_amounts_where_sums_are_counted() {
+    let settings = Settings { whole_gpus_have_amounts: true, ..Settings::default() };
+    let written = |limits: Value| mutate_with(&settings, &pod(json!([container("main", limits)]))).operations();
+    insta::assert_snapshot!(written(json!({ "nvidia.com/gpu": "2" })), @r#"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpucores "200"
+    add /spec/containers/0/resources/limits/nvidia.com~1gpumem-percentage "200"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpucores "200"
+    add /spec/containers/0/resources/requests/nvidia.com~1gpumem-percentage "200"
+    add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":2,\"memory\":\"100%\",\"cores\":100}}}"}
+    "#);
+    let spelled_out =
+        json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "100", "nvidia.com/gpucores": "100" });
+    insta::assert_snapshot!(written(spelled_out), @r#"add /metadata/annotations {"divvy.dev/request":"{\"version\":\"v1\",\"containers\":{\"main\":{\"cards\":1,\"memory\":\"100%\",\"cores\":100}}}"}"#);
+}
+
+#[test]
+fn replicas_configured_otherwise_accept_each_others_pods() {
+    let new = pod(json!([container("main", json!({ "nvidia.com/gpu": "2" }))]));
+    for of_one in [false, true] {
+        let [one, other] = [of_one, !of_one]
+            .map(|whole_gpus_have_amounts| Settings { whole_gpus_have_amounts, ..Settings::default() });
+        let completed = apply(&new, &mutate_with(&one, &new).patch);
+        let asked = question("CREATE", "Pod", completed, Value::Null);
+        let reply = ask(Endpoint::Validate, &other, &asked);
+        assert!(reply.allowed, "{}", reply.status);
+    }
+}
+
+#[test]
 fn all_containers_are_read_and_others_get_no_gpu() {
     let reply = mutate_new(&json!({
         "metadata": { "generateName": "train-", "annotations": { "team": "a" } },

@@ -71,7 +71,12 @@ fn pods() -> impl Strategy<Value = Value> {
 }
 
 fn hinted(pod: &Value) -> Reply {
-    let settings = Settings { prefer_hinted_nodes: true, tolerate_soft_taints: true, ..Settings::default() };
+    let settings = Settings {
+        prefer_hinted_nodes: true,
+        tolerate_soft_taints: true,
+        whole_gpus_have_amounts: true,
+        ..Settings::default()
+    };
     let fits = |_: &Demand| {
         let best = vec!["n1".into(), "n2".into()];
         Some(Feasibility { now: Some(true), ever: true, best, ..Feasibility::default() })

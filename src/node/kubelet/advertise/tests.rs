@@ -55,13 +55,17 @@ fn slot(id: &str, healthy: bool, numa: Option<i64>) -> (String, bool, Option<i64
 
 #[test]
 fn slots_carry_no_topology_unless_asked_to() {
-    let allocations = allocations(&[("GPU-0::1", 1000)]);
+    let allocations = allocations(&[("GPU-0::1", 999)]);
     assert!(listed(&allocations, &listing(false)).iter().all(|(_, healthy, numa)| *healthy && numa.is_none()));
 }
 
 #[test]
-fn with_topology_free_slots_of_full_cards_are_unhealthy() {
+fn free_slots_of_full_cards_are_unhealthy() {
     let allocations = allocations(&[("GPU-0::1", 1000), ("GPU-1::0", 999)]);
+    let healthy = |listing: &Listing| {
+        listed(&allocations, listing).into_iter().map(|(_, healthy, _)| healthy).collect::<Vec<_>>()
+    };
+    assert_eq!(healthy(&listing(false)), healthy(&listing(true)));
     assert_eq!(
         listed(&allocations, &listing(true)),
         [
@@ -73,6 +77,31 @@ fn with_topology_free_slots_of_full_cards_are_unhealthy() {
             slot("GPU-2::1", true, None),
         ]
     );
+}
+
+#[test]
+fn card_of_a_pod_under_admission_is_not_full() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut ledger, _) = Ledger::open(directory.path()).expect("an empty ledger");
+    let pod = PodRef { uid: "u".to_owned(), namespace: "ns".to_owned(), name: "p".to_owned() };
+    let container = |name: &str, kind| ContainerRequest {
+        name: name.to_owned(),
+        kind,
+        profile: None,
+        request: Some(GpuRequest::whole(1)),
+        counted: Totals::default(),
+    };
+    let requests = [container("warm-up", ContainerKind::Init), container("main", ContainerKind::App)];
+    let SlotId { card, number } = "GPU-0::1".parse().expect("a slot");
+    let mut healthy_after = |name: &str| {
+        let share = Share { memory: Memory::mib(1000), cores: Cores::FULL, exclusive: true, ..Share::default() };
+        let parts = vec![Part { card: card.clone(), slot: Some(number), lost: None, share }];
+        let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms: Terms::default() };
+        ledger.allocate(&pod, &requests, name, holding).expect("booked");
+        listed(ledger.allocations(), &listing(false))[0].1
+    };
+    assert!(healthy_after("warm-up"), "the next container may need another slot");
+    assert!(!healthy_after("main"));
 }
 
 #[test]

@@ -252,7 +252,13 @@ impl Bench {
 
     /// All slots are healthy.
     pub(crate) async fn ready(&self) {
-        self.until("all slots", |view| view.healthy.get(GPU).is_some_and(|ids| ids.len() == CARDS as usize * 32)).await;
+        self.ready_beside_full(0, 0).await;
+    }
+
+    /// All slots are healthy, but of so many full GPUs those alone that are held.
+    pub(crate) async fn ready_beside_full(&self, full: usize, held: usize) {
+        let slots = (CARDS as usize - full) * 32 + held;
+        self.until("all slots", |view| view.healthy.get(GPU).is_some_and(|ids| ids.len() == slots)).await;
     }
 
     /// The daemon accepts new pods, and the kubelet knows of it.
@@ -311,10 +317,11 @@ impl Bench {
     }
 
     pub(crate) async fn restart_kubelet(&self, lose_checkpoint: bool) {
-        let before = self.kubelet.view().registrations.len();
+        let view = self.kubelet.view();
         self.kubelet.restart(RestartOptions { lose_checkpoint, ..RestartOptions::default() }).await.unwrap();
-        self.registered(before).await;
-        self.ready().await;
+        self.registered(view.registrations.len()).await;
+        let healthy = |view: &KubeletView| view.healthy.get(GPU).map(std::collections::BTreeSet::len);
+        self.until("as many slots as before", |now| healthy(now) == healthy(&view)).await;
     }
 
     /// What a container was given at its last start: cards and MiB of each.

@@ -41,7 +41,7 @@ async fn hanging_nvml_call_affects_its_own_gpu_alone() {
     let uid = bench.run(pod(&[(GPU, "1")])).await;
     assert_eq!(bench.given(&uid), [(Scenario::uuid(1), MEMORY)]);
     bench.change_scenario(|scenario| scenario.hangs.clear());
-    bench.ready().await;
+    bench.ready_beside_full(1, 1).await;
 }
 
 #[tokio::test]

@@ -163,14 +163,14 @@ async fn pod_deleted_by_force_holds_its_gpu_until_processes_exit() {
 #[tokio::test]
 async fn pod_deleted_by_force_without_kubelet_ends_with_processes() {
     let bench = Bench::with(json!({"kubeletSettleTime": "1h"})).await;
-    let uid = bench.run(part(&MEMORY.to_string())).await;
+    let uid = bench.run(part(&(MEMORY - 1).to_string())).await;
     bench.run(part("100")).await;
     looked(&bench).await;
     bench.kubelet.set_faults(|faults| faults.stubborn = true);
     bench.kubelet.delete_by_force(&uid).unwrap();
     bench.restart_kubelet(false).await;
     looked(&bench).await;
-    bench.until_booked(&[MEMORY, 100]).await;
+    bench.until_booked(&[MEMORY - 1, 100]).await;
     bench.kubelet.set_faults(|faults| faults.stubborn = false);
     bench.until_booked(&[100]).await;
 }

@@ -44,7 +44,7 @@ async fn refusal_reason_reaches_the_pod_status() {
 #[tokio::test]
 async fn slot_of_another_pod_gives_no_more_than_its_gpu_has_free() {
     let bench = Bench::new().await;
-    let whole = bench.run(pod(&[(GPU, "2")])).await;
+    let whole = bench.run(pod(&[(GPU, "1")])).await;
     bench.kubelet.set_faults(|faults| faults.hand_out_twice = 1.0);
     let message = bench.refused(part("100")).await;
     assert!(message.contains("the GPUs that the kubelet chose") && message.contains("held exclusively"), "{message}");

@@ -151,6 +151,8 @@ async fn advertised_devices_write_nothing_to_node_and_remove_amounts() {
 async fn instances_are_asked_for_by_their_profile() {
     let mut bench = bench_of_instances("mixed").await;
     healthy_slots(&bench, &[(GPU, 32), (SMALL, 64)]).await;
+    let message = bench.refused(pod(&[(SMALL, "1"), (GPU, "1")])).await;
+    assert!(message.contains("excludes nvidia.com/gpu in the same container"), "{message}");
     let card = bench.run(pod(&[(GPU, "1")])).await;
     let whole = bench.run(pod(&[(SMALL, "1")])).await;
     let part = bench.run(pod(&[(SMALL, "1"), ("nvidia.com/gpumem-percentage", "25")])).await;
@@ -160,17 +162,16 @@ async fn instances_are_asked_for_by_their_profile() {
     assert!(part.0.starts_with("MIG-") && part.0 != whole.0 && part.1 == SMALL_MEMORY / 4, "of the instance: {part:?}");
     let message = bench.refused(pod(&[(SMALL, "1")])).await;
     assert!(message.contains("1 of another resource"), "{message}");
-    let message = bench.refused(pod(&[(SMALL, "1"), (GPU, "1")])).await;
-    assert!(message.contains("excludes nvidia.com/gpu in the same container"), "{message}");
 
     let before = bench.kubelet.view().registrations.len();
     bench.kubelet.restart(RestartOptions::default()).await.unwrap();
     bench.registered(before + 1).await;
-    healthy_slots(&bench, &[(GPU, 32), (SMALL, 64)]).await;
+    // Of the GPU and the instance that are held whole, one slot each.
+    healthy_slots(&bench, &[(GPU, 1), (SMALL, 1 + 32)]).await;
     bench.killed(|_| {}).await;
     let both = pod(&[(GPU, "1")]).app("small", &[(SMALL, "1"), ("nvidia.com/gpumem", "1024")]);
     let message = bench.refused(both).await;
-    assert!(message.contains("held exclusively"), "as many as before: {message}");
+    assert!(message.contains("Available: 0"), "as many as before: {message}");
     bench.until_booked(&[SMALL_MEMORY / 4, SMALL_MEMORY, MEMORY]).await;
 }
 

@@ -38,6 +38,40 @@ async fn amounts_follow_pods_of_every_form() {
 }
 
 #[tokio::test]
+async fn refused_pod_is_kept_away_until_it_fits() {
+    let bench = Bench::publishing().await;
+    let first = bench.run(part("10000")).await;
+    bench.run(part("10000")).await;
+    assert!(bench.refused(part("10000")).await.contains("no-fit"));
+    // By then, as the next pod comes within milliseconds. 6384 MiB are free on each GPU, 12768 in all.
+    let offered = bench.server().read(amounts);
+    assert_eq!(offered, Some([20_000 + 9999, 38 + 38, 200]), "{}", bench.log());
+    bench.run(part("6000")).await;
+    let offered = bench.server().read(amounts);
+    assert_eq!(offered, Some([26_000 + 6768, 38 + 2, 200]), "what fits passes, and is shown at once: {}", bench.log());
+    bench.gone(&first).await;
+    bench.until_shown("all memory", |view| amounts(view).filter(|[memory, ..]| *memory == ALL)).await;
+    bench.run(part("10000")).await;
+}
+
+#[tokio::test]
+async fn full_gpus_offer_no_free_slots() {
+    let bench = Bench::publishing().await;
+    let devices = |expected: u64| {
+        move |view: &fake_apiserver::View<'_>| {
+            let count = view.get("Node", "", "node")?["status"]["allocatable"][GPU].as_str()?.parse::<u64>().ok();
+            (count == Some(expected)).then_some(())
+        }
+    };
+    bench.until_shown("all slots", devices(64)).await;
+    let whole = [bench.run(pod(&[(GPU, "1")])).await, bench.run(pod(&[(GPU, "1")])).await];
+    bench.until_shown("the slots that are held", devices(2)).await;
+    assert!(bench.refused(pod(&[(GPU, "1")])).await.contains("Available: 0"));
+    bench.gone(&whole[0]).await;
+    bench.until_shown("those of a free GPU", devices(33)).await;
+}
+
+#[tokio::test]
 async fn amounts_that_were_zeroed_or_dropped_come_back_at_once() {
     let bench = Bench::publishing().await;
     bench.run(part("4096")).await;

@@ -16,6 +16,7 @@ use divvy_node::apiserver::{PublishSettings, Publisher, States};
 use divvy_node::config::Advertise;
 use divvy_node::kubelet::registration::RegistrationStatus;
 use divvy_node::pod_list;
+use divvy_node::prompt::prompts;
 use divvy_node_core::pod::{Phase, Pod, PodRef};
 use divvy_runtime::api_server::ApiServer;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -84,7 +85,7 @@ pub(super) async fn play(args: &Args, counts: Arc<Counts>) -> anyhow::Result<()>
             let states = States { registration, offers, serving, usage };
             let settings = settings(&name, &directory);
             let desired = watch::Sender::new(Desired::default());
-            let (publisher, _) = Publisher::new(settings, api_server, allocator, states, desired);
+            let (publisher, _) = Publisher::new(settings, api_server, allocator, states, desired, prompts().1);
             tokio::spawn(publisher.run(stop.clone()));
             Counts::add(&counts.nodes);
             anyhow::Ok::<Senders>((registered, usage_sender))
