@@ -41,7 +41,7 @@ struct BoundPod {
     name: String,
 }
 
-/// Returns, with the reason and the remedy, once the API server has accepted no token for [`PATIENCE`].
+/// Returns, with the reason and the remedy, once the API server has accepted no token for more than a minute.
 pub async fn rejected(requests: Option<Requests>, token_file: &Path) -> anyhow::Error {
     let Some(requests) = requests else { return std::future::pending().await };
     loop {

@@ -31,6 +31,7 @@
 //! signal, all that are bound before the next daemon registers.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_node_core::pod::{FIRST_SEEN, Pod};
@@ -48,6 +49,8 @@ const ANNOUNCING: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Shortest time for which the kubelet must not have admitted any pod: one that was just bound may be on no list yet.
 const SHORTEST_QUIET: Duration = Duration::from_millis(1500);
+/// Longest time for which a pod is believed to have waited in the kubelet's queue: `config.seen` may be of before a restart.
+const LONGEST_LAG: Duration = Duration::from_secs(10);
 /// Consecutive lists that may fail: a busy kubelet answers late.
 const FAILURES: u32 = 3;
 
@@ -121,8 +124,12 @@ impl Quiet {
         let before = self.listed.take();
         let is_new = |pod: &Pod| before.as_ref().is_some_and(|before| !before.contains(&pod.uid));
         let new: Vec<_> = pods.iter().filter(|pod| is_new(pod)).collect();
-        self.lag = new.iter().filter_map(|pod| waited(pod, today)).fold(self.lag, Duration::max);
-        let is_busy = is_answering || !waiting.is_empty() || !new.is_empty() || calls != self.calls;
+        let lags = new.iter().filter_map(|pod| waited(pod, today));
+        self.lag = lags.fold(self.lag, Duration::max).min(LONGEST_LAG);
+        // Others tell how long the queue is, and not that it holds pods for this daemon. Extended resources alone are read.
+        let requests = |pod: &&Arc<Pod>| pod.containers.iter().any(|container| !container.limits.is_empty());
+        let is_busy =
+            is_answering || !waiting.is_empty() || new.into_iter().any(|pod| requests(&pod)) || calls != self.calls;
         self.listed = Some(pods.iter().map(|pod| pod.uid.clone()).collect());
         self.calls = calls;
         if is_busy {
@@ -141,21 +148,23 @@ fn waited(pod: &Pod, now: Timestamp) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
+    use divvy_api::{ContainerKind, ContainerSpec};
     use divvy_node_core::pod::Phase;
 
     use super::*;
 
-    /// A pod that the kubelet has first seen so many milliseconds after the Unix epoch.
+    /// A pod with a GPU that the kubelet has first seen so many milliseconds after the Unix epoch.
     fn pod(uid: &str, seen: i64) -> Arc<Pod> {
+        let limits = [("nvidia.com/gpu".to_owned(), "1".to_owned())].into();
+        let main = ContainerSpec { name: "main".to_owned(), kind: ContainerKind::App, index: 0, limits };
         let seen = Timestamp::from_millisecond(seen).expect("a time");
         Arc::new(Pod {
             uid: uid.to_owned(),
             namespace: "default".to_owned(),
             name: uid.to_owned(),
             annotations: [(FIRST_SEEN.to_owned(), seen.to_string())].into(),
-            containers: Vec::new(),
+            containers: vec![main],
             phase: Phase::Pending,
             states: BTreeMap::new(),
         })
@@ -198,6 +207,12 @@ mod tests {
         assert_eq!(looks([waiting.clone(), waiting.clone(), waiting]), [false; 3]);
         let grows = |number: usize| list(&(0..number).map(|n| pod(&n.to_string(), 500)).collect::<Vec<_>>(), 0);
         assert_eq!(looks([grows(1), grows(2), grows(3), grows(3), grows(3)]), [false; 5]);
+        let without_gpus = |number: usize| {
+            let mut admissions = grows(number);
+            admissions.pods.iter_mut().for_each(|pod| Arc::make_mut(pod).containers.clear());
+            admissions
+        };
+        assert_eq!(looks([without_gpus(1), without_gpus(2), without_gpus(3)]), [false, false, true]);
     }
 
     #[test]

@@ -184,7 +184,9 @@ impl Cluster {
         } else {
             let map = self.api.get(WEBHOOK_CONFIG).await?;
             let before = map["data"][WEBHOOK_FILE].as_str().context("divvy-webhook has no configuration")?;
-            let text = keys.iter().fold(before.to_owned(), |text, (key, value)| format!("{text}{key}: {value}\n"));
+            let others = before.lines().filter(|line| !keys.keys().any(|key| line.starts_with(&format!("{key}:"))));
+            let text = others.fold(String::new(), |text, line| text + line + "\n");
+            let text = keys.iter().fold(text, |text, (key, value)| format!("{text}{key}: {value}\n"));
             self.api.patch(WEBHOOK_CONFIG, Part::Object, &json!({"data": {(WEBHOOK_FILE): text}})).await?;
             self.restart_webhook().await?;
         }
@@ -227,12 +229,22 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes the extender out of the scheduler's configuration, and Divvy off the cluster, by the words of the READMEs.
-    pub async fn uninstall(&mut self) -> anyhow::Result<()> {
+    /// Has the scheduler as it comes, and the webhook know it.
+    pub async fn switch_off_extender(&mut self) -> anyhow::Result<()> {
+        self.take_out_extender().await?;
+        self.configure_pods(&json!({"extender": "off"})).await
+    }
+
+    async fn take_out_extender(&mut self) -> anyhow::Result<()> {
         self.control_plane.scheduler.kill().await?;
         let without = self.files.at(SCHEDULER_CONFIG);
         self.control_plane.scheduler.set_args(&[("--config=", &without.display().to_string())]);
-        self.control_plane.scheduler.start()?;
+        self.control_plane.scheduler.start()
+    }
+
+    /// Takes the extender out of the scheduler's configuration, and Divvy off the cluster, by the words of the READMEs.
+    pub async fn uninstall(&mut self) -> anyhow::Result<()> {
+        self.take_out_extender().await?;
         if let Installation::Chart(_, helm) = &self.installation {
             println!("  {}", self.helm(helm, "uninstall divvy").await?.trim());
             return Ok(());

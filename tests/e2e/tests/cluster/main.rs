@@ -1,6 +1,7 @@
 //! `KUBE_BIN_DIR=… cargo test -p divvy-e2e [-- WORDS]`, as root.
 
 mod absence;
+mod account;
 mod aggregated;
 mod amounts;
 mod autoscaling;
@@ -33,7 +34,9 @@ mod powers;
 mod preemption;
 mod printed;
 mod quotas;
+mod refusals;
 mod rejections;
+mod rollouts;
 mod simulated;
 mod soft_taints;
 mod throughput;
@@ -51,6 +54,7 @@ use divvy_e2e::runner::{self, Installed, Run, Scenario};
 
 use crate::bursts::Victims;
 
+#[expect(clippy::too_many_lines, reason = "a table of all scenarios")]
 fn main() -> ExitCode {
     runner::main(&[
         anyhow("a hundred pods bound at once all run", |c| Box::pin(bursts::a_hundred_pods(c))),
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         anyhow("a pod takes over a name", |c| Box::pin(namesakes::annotated_anew(c))),
         scenario("instances of MIG cards", |c| Box::pin(instances::given_by_profile(c))),
         scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
+        scenario("replicas that don't fit wait where sums are counted", |c| Box::pin(refusals::are_few(c))),
         scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
         scenario("the kubelet rejects pods for their NUMA node", |c| {
             Box::pin(rejections::leave_others_alone_on_one_numa_node(c))
@@ -117,6 +122,14 @@ fn main() -> ExitCode {
             ..scenario("Divvy is upgraded and rolled back while pods come", |c| {
                 Box::pin(installed::upgraded_and_rolled_back(c))
             })
+        },
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("the daemon's account is made anew", |c| Box::pin(account::made_anew(c)))
+        },
+        Scenario {
+            installed: Installed::AsPods,
+            ..scenario("the daemon is replaced while pods come", |c| Box::pin(rollouts::while_pods_come(c)))
         },
         Scenario {
             installed: Installed::AsPods,

@@ -141,6 +141,7 @@ pub(crate) async fn are_few(cluster: &mut Cluster) -> anyhow::Result<()> {
         }
     }
     ensure!(storms.is_empty(), "{}", storms.join("; "));
+    cluster.configure_webhook(&json!({"extender": "on"})).await?;
     cluster.stop_webhook().await?;
     // Without the webhook nothing but slots is counted for whole GPUs.
     let refused = try_out(cluster, &Case { first: 0, fit: 8, others: &[], what: "alone", ..CASES[0] }).await?;
