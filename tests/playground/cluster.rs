@@ -1,5 +1,6 @@
 //! The nodes: each a kubelet stand-in, a scenario of the fake NVML, and a daemon.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use serde_json::json;
 use crate::control_plane::ControlPlane;
 use divvy_testkit::binaries::Binaries;
 use divvy_testkit::daemon::{self, NodeFiles};
-use divvy_testkit::outside::{CardView, NodeView, Requests, SLOTS_PER_CARD};
+use divvy_testkit::outside::{CardView, NodeView, Requests};
 use divvy_testkit::pods::GPU;
 use divvy_testkit::process::{Process, own_address};
 use fake_kubelet::{Kubelet, KubeletOptions, KubeletView, Membership, Workload};
@@ -216,11 +217,14 @@ impl Node {
         self.until("registration", |view| view.registrations.len() > before && listed(view)).await
     }
 
-    /// Waits until the slots of all cards are healthy.
+    /// Waits until all cards have healthy slots: of a full one those that pods hold.
     pub async fn healthy(&mut self) -> anyhow::Result<()> {
-        let slots = self.scenario.cards.len() * SLOTS_PER_CARD as usize;
-        self.until("list of healthy slots only", |view| view.healthy.get(GPU).is_some_and(|ids| ids.len() == slots))
-            .await
+        let count = self.scenario.cards.len();
+        let cards = |ids: &BTreeSet<String>| {
+            ids.iter().filter_map(|id| id.split_once("::")).map(|(card, _)| card.to_owned()).collect::<BTreeSet<_>>()
+        };
+        let all = |view: &KubeletView| view.healthy.get(GPU).is_some_and(|ids| cards(ids).len() == count);
+        self.until("list with healthy slots of every card", all).await
     }
 
     /// Waits for something to be seen, at most [`PATIENCE`].

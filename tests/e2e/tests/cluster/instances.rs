@@ -48,7 +48,7 @@ pub(crate) async fn given_by_profile(cluster: &mut Cluster) -> anyhow::Result<()
     cluster.all_running(7).await?;
     cluster.kill_daemon().await?;
     cluster.start_daemon().await?;
-    offers(cluster, &[(GPU, u64::from(CARDS) - 1), (SMALL, 2), (LARGE, 1)]).await?;
+    cluster.amounts_ready_beside_pods().await?;
     let look = cluster.agree().await?;
     containers::keep_their_shares(&before.running, &look.running)?;
     println!(

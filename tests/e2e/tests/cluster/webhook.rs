@@ -53,6 +53,14 @@ pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
     let refused = refused.err().context("a contradiction was admitted")?.to_string();
     println!("  a contradiction: {refused}");
     ensure!(refused.contains("spec.containers[0]"), "the field isn't named");
+    // 120 000 models, in an annotation as long as the API server takes them.
+    let mut endless = pods::plain(&gpu("endless", &[("gpumem", "1Gi")]));
+    endless["metadata"]["annotations"] = json!({(keys::CARD_MODEL): "a,".repeat(120_000)});
+    let asked = Instant::now();
+    let refused = cluster.api.create(&format!("{PODS}?dryRun=All"), &endless).await;
+    let refused = refused.err().context("an endless list was admitted")?.to_string();
+    println!("  120 000 models, after {:.0?}: {refused}", asked.elapsed());
+    ensure!(refused.contains(keys::CARD_MODEL) && refused.contains("at most 64"), "the limit isn't named: {refused}");
 
     let template = |shape: &PodShape| {
         let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": pods::plain(shape)["spec"]});
