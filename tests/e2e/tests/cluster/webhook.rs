@@ -78,6 +78,8 @@ pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
     outage(cluster).await?;
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     cluster.api.delete(deployments).await?;
+    // Forgets the pods that it has refused.
+    cluster.restart_daemon(&json!({})).await?;
     cluster.clear().await?;
     cluster.stop_webhook().await
 }
