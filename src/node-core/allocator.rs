@@ -407,8 +407,9 @@ impl Allocator {
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if let Err(refusal) = &result {
             self.history.refuse(uid);
-            let admission = self.admission.take().filter(|_| refusal.found_no_gpus());
-            self.unplaced.extend(admission);
+            if let Some(admission) = self.admission.take().filter(|_| refusal.found_no_gpus()) {
+                self.unplaced.remember(admission);
+            }
         }
         result
     }

@@ -291,13 +291,15 @@ impl Publisher {
                 _ = rounds.tick() => {}
                 // A scheduler that isn't told at once sends the next pod.
                 prompt = self.prompts.next() => {
-                    self.write_node_alone(&mut node).await;
+                    let view = self.view();
+                    self.write_node_alone(&view, &mut node).await;
                     self.prompts.answer(prompt);
                     continue;
                 }
                 Ok(()) = self.states.offers.changed() => {
-                    if self.view().is_full() {
-                        self.write_node_alone(&mut node).await;
+                    let view = self.view();
+                    if view.is_full() {
+                        self.write_node_alone(&view, &mut node).await;
                     }
                     continue;
                 }
@@ -305,11 +307,10 @@ impl Publisher {
                 changed = node.changed() => {
                     // While draining at once, too: what the kubelet brings back is taken off before a pod is sent for it.
                     let is_early = last.is_some_and(|last: Instant| last.elapsed() < ROUND / 2) && !*draining.borrow();
-                    if is_early {
-                        continue;
-                    }
                     if changed.is_err() {
                         tokio::select! { _ = rounds.tick() => {}, () = stop.cancelled() => {} }
+                    } else if is_early {
+                        continue;
                     }
                 }
                 // At once: pods are sent here until it is published.
@@ -390,17 +391,16 @@ impl Publisher {
     }
 
     /// A round of the Node alone. One of a daemon that ends offers nothing, and stays so.
-    async fn write_node_alone(&mut self, latest: &mut Latest<NodeView>) {
-        let view = self.view();
+    async fn write_node_alone(&mut self, view: &View, latest: &mut Latest<NodeView>) {
         if view.draining {
             return;
         }
         self.are_devices_due |= view.is_full();
         if let Cached::Present(node) = latest.get() {
-            latest.answered(self.show_devices(&view, &node).await);
+            latest.answered(self.show_devices(view, &node).await);
         }
         if let Cached::Present(node) = latest.get() {
-            latest.answered(self.write_node(&view, &node).await);
+            latest.answered(self.write_node(view, &node).await);
         }
     }
 

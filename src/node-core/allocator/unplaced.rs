@@ -40,8 +40,8 @@ const MOST: usize = 16;
 // === impl UnplacedPods ===
 
 impl UnplacedPods {
-    pub(super) fn extend(&mut self, refused: Option<Admission>) {
-        let Some(Admission { requests: mut containers, preferences, .. }) = refused else { return };
+    pub(super) fn remember(&mut self, refused: Admission) {
+        let Admission { requests: mut containers, preferences, .. } = refused;
         let oversubscribe = preferences.oversubscribe;
         // Names tell pods of one shape apart, and decide nothing.
         for container in &mut containers {

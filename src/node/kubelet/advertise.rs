@@ -76,14 +76,14 @@ pub fn offers(
     given: &BTreeSet<&str>,
     listing: &Listing,
 ) -> Vec<Offer> {
+    let mut on_record: BTreeMap<SlotId, Option<&MigProfile>> = allocations.slots_on_record().collect();
     let mut listed: BTreeMap<Option<&MigProfile>, Vec<Slot>> = [(None, Vec::new())].into();
     for card in &inventory.cards {
-        listed.entry(card.asked_by()).or_default().extend(listing.slots(card, allocations));
+        listed.entry(card.asked_by()).or_default().extend(listing.slots(card, allocations, &on_record));
     }
     let known: BTreeSet<SlotId> = listed.values().flatten().map(|slot| slot.id.clone()).collect();
-    let held: BTreeMap<SlotId, Option<&MigProfile>> =
-        allocations.slots_on_record().filter(|(slot, _)| !known.contains(slot)).collect();
-    for (id, profile) in held {
+    on_record.retain(|slot, _| !known.contains(slot));
+    for (id, profile) in on_record {
         listed.entry(profile).or_default().push(Slot { id, healthy: false, numa: None });
     }
     let offer = |(profile, slots): (Option<&MigProfile>, Vec<Slot>)| Offer {
@@ -112,16 +112,18 @@ pub fn keep_held(offers: &mut [Offer], allocations: &Allocations, given: &BTreeS
 // === impl Listing ===
 
 impl Listing {
-    fn slots(&self, card: &CardInfo, allocations: &Allocations) -> impl Iterator<Item = Slot> {
+    fn slots(
+        &self,
+        card: &CardInfo,
+        allocations: &Allocations,
+        on_record: &BTreeMap<SlotId, Option<&MigProfile>>,
+    ) -> impl Iterator<Item = Slot> {
         let is_healthy = card.health == CardHealth::Healthy;
-        let on_record = allocations.slots_on_record().map(|(slot, _)| slot).filter(|slot| slot.card == card.id);
-        let held: BTreeSet<u32> = on_record.map(|slot| slot.number).collect();
         let is_full = self.is_full(card, allocations);
         let numa = card.numa.filter(|_| self.numa_topology);
-        (0..card.slots(self.slots_per_card)).map(move |number| Slot {
-            id: card.id.slot(number),
-            healthy: is_healthy && (!is_full || held.contains(&number)),
-            numa,
+        (0..card.slots(self.slots_per_card)).map(move |number| {
+            let id = card.id.slot(number);
+            Slot { healthy: is_healthy && (!is_full || on_record.contains_key(&id)), id, numa }
         })
     }
 

@@ -128,8 +128,7 @@ impl Quiet {
         self.lag = lags.fold(self.lag, Duration::max).min(LONGEST_LAG);
         // Others tell how long the queue is, and not that it holds pods for this daemon. Extended resources alone are read.
         let requests = |pod: &&Arc<Pod>| pod.containers.iter().any(|container| !container.limits.is_empty());
-        let is_busy =
-            is_answering || !waiting.is_empty() || new.into_iter().any(|pod| requests(&pod)) || calls != self.calls;
+        let is_busy = is_answering || !waiting.is_empty() || new.iter().any(requests) || calls != self.calls;
         self.listed = Some(pods.iter().map(|pod| pod.uid.clone()).collect());
         self.calls = calls;
         if is_busy {
