@@ -293,10 +293,19 @@ impl World {
     }
 
     fn land(&mut self, binding: &Binding, fate: Fate) {
-        let Some(pod) = self.pods.get_mut(&binding.uid).filter(|pod| pod.node.is_none()) else {
-            self.leader.failed(binding, "the pod is gone, or bound already");
+        let Some(pod) = self.pods.get_mut(&binding.uid) else {
+            self.leader.failed(binding, "the pod is gone");
             return;
         };
+        if let Some(node) = &pod.node {
+            // The API server refuses it, and the binder looks at what the pod says.
+            if *node == binding.node && pod.annotations.get(PLANNED) == Some(&binding.planned) {
+                self.leader.committed(binding, Instant::now());
+            } else {
+                self.leader.failed(binding, "the pod is bound already");
+            }
+            return;
+        }
         if !matches!(fate, Fate::Refused) {
             pod.node = Some(binding.node.clone());
             pod.annotations.insert(PLANNED.to_owned(), binding.planned.clone());
