@@ -46,7 +46,7 @@ pub mod annotation {
     pub const DIALECT: &str = "divvy.dev/dialect";
     /// Output of the webhook: hints which nodes fit.
     pub const NODE_FIT: &str = "divvy.dev/node-fit";
-    /// Output of the extender: cards for every container.
+    /// Output of the webhook's leader: cards for every container.
     pub const PLANNED: &str = "divvy.dev/planned";
     /// Output of the daemon: what each container got.
     pub const CARDS: &str = "divvy.dev/cards";
@@ -74,6 +74,15 @@ pub mod annotation {
     /// What Divvy writes on a pod, and nobody else.
     pub const OUTPUTS: [&str; 5] = [REQUEST, DIALECT, NODE_FIT, PLANNED, CARDS];
 }
+
+/// Types of conditions of pods.
+pub mod condition {
+    /// Written by the webhook's leader, false with the reason while a pod with the gate fits nowhere.
+    pub const PLACED: &str = "divvy.dev/Placed";
+}
+
+/// Scheduling gate of a pod that the webhook's leader still has to plan.
+pub const GATE: &str = "divvy.dev/placement";
 
 /// Label of GPU feature discovery for a Node's NVLink domain and clique: `<clusterUUID>.<cliqueId>`.
 pub const CLIQUE: &str = "nvidia.com/gpu.clique";

@@ -34,7 +34,7 @@ pub struct ContainerSpec {
 }
 
 /// Amount that adds up over a pod's containers.
-pub trait PodSum: Copy + Default {
+pub trait PodSum: Clone + Default {
     /// Sum of amounts needed side by side.
     #[must_use]
     fn plus(self, other: Self) -> Self;
@@ -52,7 +52,7 @@ pub fn peak<A: PodSum>(containers: impl IntoIterator<Item = (ContainerKind, A)>)
     let mut peak = A::default();
     for (kind, amount) in containers {
         match kind {
-            ContainerKind::Init => peak = peak.max(running.plus(amount)),
+            ContainerKind::Init => peak = peak.max(running.clone().plus(amount)),
             ContainerKind::Sidecar | ContainerKind::App => running = running.plus(amount),
         }
     }

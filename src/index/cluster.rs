@@ -10,6 +10,7 @@
 
 mod cliques;
 mod gangs;
+mod planning;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, RwLock};
@@ -24,13 +25,12 @@ use crate::demand::{Demand, Exceeded, SchedulingConfig};
 use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
-use crate::snapshot::{Node, NodeRef, Table, View};
-use crate::state::{
-    BOUND_WITHIN, ClusterState, NodeObject, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched, Unusable,
-};
+use crate::snapshot::{Node, NodeObject, NodeRef, Table, View};
+use crate::state::{BOUND_WITHIN, ClusterState, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched, Unusable};
 use crate::unpoisoned;
 
 pub use gangs::Held;
+pub use planning::Step;
 
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
 #[derive(Debug)]
@@ -44,7 +44,11 @@ pub struct Index {
     /// Lock that is held together with no other.
     pub(crate) scorer: Mutex<FragmentationScorer>,
     config: Arc<SchedulingConfig>,
+    waker: Mutex<Option<Waker>>,
 }
+
+/// Whom changes concern.
+struct Waker(Box<dyn Fn() + Send + Sync>);
 
 /// Most nodes of one answer whose reasons give figures. Among more, nearly each would have a reason of its own, and an event
 /// of kube-scheduler ends after 1 024 characters.
@@ -132,6 +136,7 @@ impl Index {
             searches: Mutex::default(),
             scorer: Mutex::default(),
             config,
+            waker: Mutex::default(),
         }
     }
 
@@ -181,11 +186,13 @@ impl Index {
     /// Applies a `GpuQuota` that was added or changed; one that can't be read lets its namespace have no more GPUs.
     pub fn apply_quota(&self, namespace: &str, name: &str, spec: Result<&GpuQuotaSpec, String>) {
         unpoisoned(self.state.lock()).quotas.apply(namespace, name, spec);
+        self.tell();
     }
 
     /// Removes a `GpuQuota` that was deleted.
     pub fn delete_quota(&self, namespace: &str, name: &str) {
         unpoisoned(self.state.lock()).quotas.delete(namespace, name);
+        self.tell();
     }
 
     /// Namespaces and names of the known `GpuQuota`s.
@@ -292,9 +299,9 @@ impl Index {
     pub fn soft_taints_due(&self, enabled: bool) -> Vec<(String, u32)> {
         let nodes = unpoisoned(self.state.lock()).node_objects().clone();
         let view = self.view();
-        let due = |(name, node): (String, NodeObject)| {
-            let wanted = if enabled && !node.is_tainted { self.soft_taints_in(&view, &name).unwrap_or(0) } else { 0 };
-            (node.soft_taints != [wanted > 0, wanted > 1]).then_some((name, wanted))
+        let due = |(name, node): (String, Arc<NodeObject>)| {
+            let wanted = if enabled && !node.is_tainted() { self.soft_taints_in(&view, &name).unwrap_or(0) } else { 0 };
+            (node.soft_taints() != [wanted > 0, wanted > 1]).then_some((name, wanted))
         };
         nodes.into_iter().filter_map(due).collect()
     }
@@ -564,14 +571,38 @@ impl Index {
             (node, grounds)
         });
         let nodes: Vec<(Node, CardTable)> = nodes.collect();
-        if nodes.is_empty() {
-            return;
+        if !nodes.is_empty() {
+            let mut table = unpoisoned(self.table.write());
+            table.know(state.hardware());
+            for (node, grounds) in nodes {
+                let view = table.view();
+                let before = view.place(&node.name).and_then(|place| view.node(place));
+                if before.is_none_or(|before| node.has_gained(before)) {
+                    state.gained.insert(Arc::clone(&node.name));
+                }
+                table.publish(node, grounds);
+            }
         }
-        let mut table = unpoisoned(self.table.write());
-        table.know(state.hardware());
-        for (node, grounds) in nodes {
-            table.publish(node, grounds);
+        self.tell();
+    }
+
+    /// Has `waker` called at every change by which [`plan`](Self::plan) may find something to do.
+    pub fn wake(&self, waker: impl Fn() + Send + Sync + 'static) {
+        *unpoisoned(self.waker.lock()) = Some(Waker(Box::new(waker)));
+    }
+
+    fn tell(&self) {
+        if let Some(Waker(waker)) = &*unpoisoned(self.waker.lock()) {
+            waker();
         }
+    }
+}
+
+// === impl Waker ===
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waker")
     }
 }
 

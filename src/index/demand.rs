@@ -8,11 +8,12 @@ use divvy_api::config::{ClusterConfig, ClusterConfigError, Switch};
 use divvy_api::limits::{RequestError, pod_requests};
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::pod::ContainerKind;
+use divvy_api::pod::wire::Resources;
 use divvy_api::request::{Defaults, MemoryAmount};
 use divvy_api::{ContainerRequest, GpuRequest, MigProfile, ResourceNames};
 use divvy_placement::{Kind, PodRequest, Policy};
 
-use crate::pod::PodView;
+use crate::pod::{PodView, SchedulingTerms};
 use crate::pod_group::PodGroup;
 
 /// Configuration by which pods are read and compared. That of the nodes must be the same.
@@ -30,10 +31,12 @@ pub struct SchedulingConfig {
     pub node_policy: PolicyName,
     /// Cards that are busier than reserved come after others.
     pub load_aware: bool,
+    /// Schedulers whose pods are planned here before they see them, and that bind them to nominated nodes; usually one, or none.
+    pub planned_schedulers: Vec<String>,
 }
 
 /// A pod's requests and wishes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
     /// The pod.
     pub uid: Arc<str>,
@@ -47,10 +50,12 @@ pub struct Demand {
     pub containers: Vec<ContainerRequest>,
     /// Annotations beside the amounts.
     pub preferences: Preferences,
-    /// CPU request in thousandths of a core.
-    pub cpu_milli: u32,
+    /// What it requests of a Node.
+    pub requests: Resources,
     /// Group of pods that it is scheduled with.
     pub group: Option<Arc<PodGroup>>,
+    /// What else decides by whom, when and where it is scheduled.
+    pub scheduling: Arc<SchedulingTerms>,
 }
 
 /// A model of which a pod may have no GPUs now.
@@ -95,7 +100,15 @@ impl Default for SchedulingConfig {
     fn default() -> Self {
         let (names, defaults) = (ResourceNames::default(), Defaults::default());
         let (card_policy, node_policy) = (PolicyName::default(), PolicyName::default());
-        Self { names, defaults, slots_per_card: 32, card_policy, node_policy, load_aware: false }
+        Self {
+            names,
+            defaults,
+            slots_per_card: 32,
+            card_policy,
+            node_policy,
+            load_aware: false,
+            planned_schedulers: Vec::new(),
+        }
     }
 }
 
@@ -111,7 +124,16 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
             card_policy: config.card_policy,
             node_policy: config.node_policy.unwrap_or(config.card_policy),
             load_aware: config.load_aware == Switch::On,
+            planned_schedulers: Vec::new(),
         })
+    }
+}
+
+impl SchedulingConfig {
+    /// Whether a node is to be chosen here for the pod, which nothing else keeps from its scheduler.
+    pub(crate) fn is_planned(&self, demand: &Demand) -> bool {
+        let SchedulingTerms { scheduler, .. } = &*demand.scheduling;
+        !demand.scheduling.has_other_gates() && self.planned_schedulers.iter().any(|planned| planned == scheduler)
     }
 }
 
@@ -128,8 +150,17 @@ impl Demand {
         }
         let preferences = Preferences::from_annotations(&pod.annotations)?;
         let (uid, namespace, name) = (pod.uid.as_str().into(), pod.namespace.clone(), pod.name.clone());
-        let (priority, cpu_milli, group) = (pod.priority, pod.cpu_milli, pod.group.clone());
-        Ok(Some(Self { uid, namespace, name, priority, containers, preferences, cpu_milli, group }))
+        Ok(Some(Self {
+            uid,
+            namespace,
+            name,
+            priority: pod.priority,
+            containers,
+            preferences,
+            requests: pod.requests.clone(),
+            group: pod.group.clone(),
+            scheduling: Arc::clone(&pod.scheduling),
+        }))
     }
 
     /// Demand of a pod that asks for no GPUs: it takes CPU that GPU pods may need.
@@ -141,8 +172,9 @@ impl Demand {
             priority: pod.priority,
             containers: Vec::new(),
             preferences: Preferences::default(),
-            cpu_milli: pod.cpu_milli,
+            requests: pod.requests.clone(),
             group: pod.group.clone(),
+            scheduling: Arc::clone(&pod.scheduling),
         }
     }
 
@@ -186,7 +218,7 @@ impl Demand {
             instances: self.preferences.wants_instances(),
             models: self.preferences.models.clone(),
             avoid_models: self.preferences.avoid_models.clone(),
-            cpu_milli: if number == 0 { self.cpu_milli } else { 0 },
+            cpu_milli: if number == 0 { self.requests.cpu_milli } else { 0 },
         })
     }
 

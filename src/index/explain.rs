@@ -6,7 +6,6 @@
 mod answer;
 mod expectation;
 mod feasibility;
-mod node_selection;
 mod overview;
 mod suggestions;
 #[cfg(test)]
@@ -29,7 +28,6 @@ pub use self::answer::{CardAnswer, Fits, NodeAnswer, Part};
 pub use self::expectation::{Expectation, ExpectedPart};
 pub use self::feasibility::Feasibility;
 use self::feasibility::{MOST_NAMED, grouped};
-pub use self::node_selection::{NodeSelection, is_tolerated};
 pub use self::overview::{CardOverview, NodeOverview};
 pub use self::suggestions::{Change, ChangedRequest, EndingPod, KnownPod, Objects, Suggestion};
 use crate::cluster::{Index, NotReserved};

@@ -6,7 +6,7 @@
 //!                          ▲ reservations                 └──── cluster: the Index ────┘
 //! ```
 //!
-//! - [`pod`], [`pod_group`] and [`demand`]: what is read of a pod and of its group, and what it asks for.
+//! - [`pod`], [`node_selection`], [`pod_group`] and [`demand`]: what is read of a pod and of its group, and what it asks for.
 //! - `state`: reports of nodes, pods and reservations behind one lock.
 //! - `snapshot`: immutable nodes that readers hold without a lock.
 //! - `fit`: one pod on one node: whether it fits, how well, why not; scores are cached by shape of pod.
@@ -22,6 +22,7 @@ pub mod explain;
 mod fit;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
+pub mod node_selection;
 pub mod pod;
 pub mod pod_group;
 mod ranking;
@@ -30,13 +31,13 @@ mod state;
 
 use std::sync::{LockResult, PoisonError};
 
-pub use cluster::{Held, Index, NotReserved, Ranking, Refusal};
+pub use cluster::{Held, Index, NotReserved, Ranking, Refusal, Step};
 pub use demand::Exceeded;
 pub use explain::{CardOverview, Expectation, ExpectedPart, Explanation, Feasibility, NodeOverview};
 pub use fit::Query;
 pub use ranking::{BEST_SCORE, ranked, shortlist};
-pub use snapshot::{Holder, Node, NodeRef, Unschedulable};
-pub use state::{DecayedCounts, HeldPod, NodeObject, Outcome, Outcomes, QuotaUse, Unusable, next_distribution};
+pub use snapshot::{Holder, Node, NodeObject, NodeRef, Unschedulable};
+pub use state::{DecayedCounts, HeldPod, Outcome, Outcomes, QuotaUse, Unusable, next_distribution};
 
 /// What a lock guards is never left half changed, so a panic elsewhere is no reason to stop answering.
 pub(crate) fn unpoisoned<G>(locked: LockResult<G>) -> G {

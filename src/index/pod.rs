@@ -6,13 +6,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use divvy_api::ContainerSpec;
+use divvy_api::names::GATE;
+use divvy_api::pod::wire::Resources;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
+use crate::node_selection::NodeSelection;
 use crate::pod_group::PodGroup;
 
 /// The few fields of `v1.Pod` that are read here. Decoded from the API's JSON; whatever may be absent or null may be so.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodView {
     /// `metadata.uid`, never reused.
     pub uid: String,
@@ -22,7 +25,8 @@ pub struct PodView {
     pub name: String,
     /// Node that it is bound to.
     pub node: Option<String>,
-    /// Node where pods are being evicted for it (`status.nominatedNodeName`).
+    /// Node that it is to be bound to if that can still hold it (`status.nominatedNodeName`): where pods are being evicted for
+    /// it, or where GPUs are planned for it.
     pub nominated: Option<String>,
     /// `spec.priority`; 0 if it has none.
     pub priority: i32,
@@ -30,19 +34,32 @@ pub struct PodView {
     pub ended: bool,
     /// When it ends, if it hasn't.
     pub end: PodEnd,
-    /// Scheduler that is to bind it (`spec.schedulerName`).
-    pub scheduler: String,
     /// Group of pods that it is scheduled with.
     pub group: Option<Arc<PodGroup>>,
-    /// Whether something has it kept from the scheduler (`spec.schedulingGates`).
-    pub is_gated: bool,
-    /// CPU request in thousandths of a core, as the scheduler adds it up.
-    pub cpu_milli: u32,
+    /// What it requests of a Node, as the scheduler adds it up.
+    pub requests: Resources,
+    /// What decides by whom, when and where it is scheduled.
+    pub scheduling: Arc<SchedulingTerms>,
     /// Annotations with Divvy's prefix.
     pub annotations: BTreeMap<String, String>,
     /// Containers in admission order: init containers as listed, then app containers. Only extended resources of their limits
     /// are kept.
     pub containers: Vec<ContainerSpec>,
+}
+
+/// What beside its requests decides by whom, when and where a pod is scheduled.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SchedulingTerms {
+    /// Scheduler that is to bind it (`spec.schedulerName`).
+    pub scheduler: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// What has it kept from the scheduler (`spec.schedulingGates`).
+    pub gates: Vec<String>,
+    /// Which Nodes it may run on.
+    pub selection: NodeSelection,
+    /// Whether no pods may be evicted for it (`spec.preemptionPolicy: Never`).
+    pub never_preempts: bool,
 }
 
 /// When a pod ends, by its own object; what is likelier to end soon comes first.
@@ -75,12 +92,31 @@ fn display<S: Serializer>(value: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// A pod as lists and watches of the API server bring it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListedPod {
     /// The pod.
     pub pod: PodView,
     /// `metadata.resourceVersion`, from which a watch goes on.
     pub resource_version: Option<String>,
+}
+
+// === impl SchedulingTerms ===
+
+impl SchedulingTerms {
+    /// Whether Divvy keeps it from the scheduler.
+    pub fn has_our_gate(&self) -> bool {
+        self.gates.iter().any(|gate| gate == GATE)
+    }
+
+    /// Whether nobody but Divvy does.
+    pub fn is_ours(&self) -> bool {
+        self.has_our_gate() && !self.has_other_gates()
+    }
+
+    /// Whether somebody else does.
+    pub fn has_other_gates(&self) -> bool {
+        self.gates.iter().any(|gate| gate != GATE)
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Nodes at one moment, for readers: each node is made anew at every change and never changed.
 
 mod node;
+mod node_object;
 mod table;
 mod unschedulable;
 
 pub use node::{Holder, Node};
-pub(crate) use node::{UnhealthyReasons, hold};
+pub(crate) use node::{PODS, UnhealthyReasons, hold};
+pub use node_object::NodeObject;
 pub use table::NodeRef;
 pub(crate) use table::{Table, View};
 pub use unschedulable::Unschedulable;

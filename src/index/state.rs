@@ -1,13 +1,14 @@
 //! State behind the published nodes: reports of nodes, pods, and reservations on top of the reports.
 
-mod cpu;
 mod decayed_counts;
 mod distribution;
 mod gangs;
 mod nomination;
 mod outcome;
+mod queue;
 mod quotas;
 mod report;
+mod requested;
 mod reservation;
 mod shared;
 
@@ -19,26 +20,30 @@ use divvy_api::Tier;
 use divvy_api::annotation::{self, Planned};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
+use divvy_api::names::{CLIQUE, GATE};
 use divvy_api::pod::PodSum;
+use divvy_api::pod::wire::Resources;
 use divvy_placement::{Hardware, Links, Taken};
 
 use crate::demand::{Demand, Exceeded, SchedulingConfig};
 use crate::pod::PodView;
-use crate::snapshot::{Holder, Node, Unschedulable, hold};
+use crate::snapshot::{Holder, Node, NodeObject, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
 pub use gangs::HeldPod;
-pub(crate) use gangs::{Due, Turn};
+pub(crate) use gangs::{Due, Start, Turn};
 pub use outcome::{Outcome, Outcomes};
 pub use quotas::QuotaUse;
 pub use report::Unusable;
 
-use cpu::CpuRequests;
 use distribution::RequestDistribution;
 use gangs::Gangs;
+pub(crate) use queue::Parked;
+use queue::Queue;
 use quotas::Quotas;
 use report::{Report, Reported};
+use requested::Requested;
 pub(crate) use reservation::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
 use shared::SharedValues;
 
@@ -48,7 +53,7 @@ pub(crate) struct ClusterState {
     pub(crate) config: Arc<SchedulingConfig>,
     reports: HashMap<Arc<str>, Result<Report, Unusable>>,
     /// Node objects by name.
-    node_objects: HashMap<String, NodeObject>,
+    node_objects: HashMap<String, Arc<NodeObject>>,
     /// Whether all Nodes have been listed once.
     has_listed_nodes: bool,
     /// Pods that ask for cards, by UID.
@@ -58,30 +63,18 @@ pub(crate) struct ClusterState {
     /// Pods that have ended since a list of pods was begun, which may still contain them.
     ended: Option<BTreeSet<Arc<str>>>,
     shared: SharedValues,
-    cpu: CpuRequests,
+    requested: Requested,
     pub(crate) quotas: Quotas,
     pub(crate) gangs: Gangs,
+    /// Pods that are to be planned.
+    pub(crate) queue: Queue,
+    /// Nodes that may take more than before, since the planner has looked.
+    pub(crate) gained: Touched,
+    /// Pods that have our gate and request no GPUs, by UID, with namespace and name.
+    pub(crate) astray: BTreeMap<Arc<str>, (String, String)>,
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
     revision: u64,
-}
-
-/// A Node, as far as it decides where pods go.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeObject {
-    /// Why the scheduler gives it no pods.
-    pub unschedulable: Option<Unschedulable>,
-    /// Allocatable CPU in thousandths of a core, where known.
-    pub allocatable_cpu: Option<u32>,
-    /// Allocatable devices of the resource that counts GPUs. The kubelet sets it to 0 when the device plugin is gone, and keeps
-    /// it there (`pkg/kubelet/nodestatus/setters.go: MachineInfo`). `None`: no plugin has ever registered it.
-    pub allocatable_gpus: Option<u64>,
-    /// Which of Divvy's own [soft taints](divvy_api::names::taint::SOFT) it carries.
-    pub soft_taints: [bool; 2],
-    /// Whether a taint of somebody else keeps off pods that don't tolerate it.
-    pub is_tainted: bool,
-    /// Label `nvidia.com/gpu.clique`, by GPU feature discovery, `divvy-node` or an administrator.
-    pub clique: Option<Arc<str>>,
 }
 
 /// A pod that asks for cards and hasn't ended.
@@ -118,9 +111,12 @@ impl ClusterState {
             reserved: HashMap::new(),
             ended: None,
             shared: SharedValues::default(),
-            cpu: CpuRequests::default(),
+            requested: Requested::default(),
             quotas: Quotas::default(),
             gangs: Gangs::default(),
+            queue: Queue::default(),
+            gained: Touched::new(),
+            astray: BTreeMap::new(),
             distribution: RequestDistribution::default(),
             outcomes: Outcomes::default(),
             revision: 0,
@@ -147,11 +143,12 @@ impl ClusterState {
 
     /// Applies a Node that was added or changed. Heartbeats change nothing.
     pub(crate) fn apply_node(&mut self, name: &str, object: NodeObject) -> Touched {
-        let beside_taints =
-            |object: &NodeObject| NodeObject { soft_taints: [false; 2], is_tainted: false, ..object.clone() };
-        let now = beside_taints(&object);
-        let before = self.node_objects.insert(name.to_owned(), object);
-        let is_news = before.as_ref().map(beside_taints) != Some(now);
+        if self.node_objects.get(name).is_some_and(|known| **known == object) {
+            return Touched::new();
+        }
+        let object = Arc::new(object);
+        let before = self.node_objects.insert(name.to_owned(), Arc::clone(&object));
+        let is_news = before.is_none_or(|before| !before.schedules_like(&object));
         self.known_node(name).filter(|_| is_news).into_iter().collect()
     }
 
@@ -201,19 +198,19 @@ impl ClusterState {
     }
 
     /// Node objects by name.
-    pub(crate) fn node_objects(&self) -> &HashMap<String, NodeObject> {
+    pub(crate) fn node_objects(&self) -> &HashMap<String, Arc<NodeObject>> {
         &self.node_objects
     }
 
     /// NVLink domain and clique of a node: by its Node, else as its daemon reports.
     fn clique(&self, name: &str, report: &Report) -> Option<Arc<str>> {
-        self.node_objects.get(name).and_then(|object| object.clique.clone()).or_else(|| report.clique.clone())
+        let label = self.node_objects.get(name).and_then(|object| object.labels.get(CLIQUE));
+        label.map(|clique| clique.as_str().into()).or_else(|| report.clique.clone())
     }
 
-    /// CPU that pods may still request on a node; `None` if its allocatable CPU isn't known.
-    fn free_cpu(&self, name: &str) -> Option<u32> {
-        let allocatable = self.node_objects.get(name)?.allocatable_cpu?;
-        Some(allocatable.saturating_sub(u32::try_from(self.cpu.requested(name)).unwrap_or(u32::MAX)))
+    /// What pods may still request on a node; `None` if what is allocatable isn't known.
+    fn free(&self, name: &str) -> Option<Resources> {
+        Some(self.requested.free(name, self.node_objects.get(name)?.allocatable.as_ref()?))
     }
 
     /// Kinds of cards, by number.
@@ -226,7 +223,7 @@ impl ClusterState {
         if let Some(Ok(report)) = self.reports.remove(name) {
             self.shared.go(&report.hardware);
         }
-        self.quotas.retain(name, |uid| self.cpu.is_on(uid, name));
+        self.quotas.retain(name, |uid| self.requested.is_on(uid, name));
     }
 
     /// Models of which the pod may have no GPUs by its namespace's quotas.
@@ -252,16 +249,24 @@ impl ClusterState {
         if pod.ended {
             return self.end(&pod.uid, Some(Outcome::Ended));
         }
-        self.gangs.come(pod);
-        let Ok(Some(demand)) = Demand::of(pod, &self.config) else {
+        if let Some(group) = self.gangs.come(pod) {
+            self.queue.wake_group(&group);
+        }
+        let demand = Demand::of(pod, &self.config);
+        let Ok(Some(demand)) = demand else {
             let mut touched = self.forget(&pod.uid, None);
-            let uid = pod.uid.as_str().into();
-            touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
+            let uid = Arc::from(pod.uid.as_str());
+            if pod.scheduling.has_our_gate() && demand.is_ok() {
+                self.astray.insert(Arc::clone(&uid), (pod.namespace.clone(), pod.name.clone()));
+            } else {
+                self.astray.remove(&uid);
+            }
+            touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, &pod.requests)));
             return touched;
         };
         let uid = Arc::clone(&demand.uid);
         let mut touched = Touched::new();
-        touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, pod.cpu_milli)));
+        touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, &pod.requests)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
         // What others leave is no use to pods that ask for oversubscription.
         if before.is_none() && !demand.preferences.oversubscribe {
@@ -276,7 +281,7 @@ impl ClusterState {
             .or_insert_with(|| Pod { priority: demand.priority, state: State::Waiting(Arc::new(demand.clone())) });
         match &pod.node {
             Some(node) => touched.extend(self.bound(&uid, node, pod, demand, now)),
-            None => touched.extend(self.unbound(&uid, pod.nominated.as_deref(), demand, now)),
+            None => touched.extend(self.unbound(&uid, pod, demand, now)),
         }
         touched
     }
@@ -284,7 +289,7 @@ impl ClusterState {
     fn bound(&mut self, uid: &Arc<str>, node: &str, pod: &PodView, demand: Demand, now: Instant) -> Touched {
         let mut touched = Touched::new();
         let deadline = now + REPORTED_WITHIN;
-        let planned = || pod.annotations.get(PLANNED).and_then(|text| annotation::decode::<Planned>(text).ok());
+        self.queue.remove(uid);
         let state = self.pods.get_mut(uid).map(|pod| &mut pod.state);
         match state {
             Some(State::Reserved(reservation)) if reservation.is_announced() && reservation.planned.node == node => {
@@ -294,13 +299,23 @@ impl ClusterState {
             }
             Some(state @ (State::Reserved(_) | State::Waiting(_))) => {
                 let before = std::mem::replace(state, State::Confirmed);
+                let mut is_elsewhere = false;
                 if let State::Reserved(elsewhere) = before {
+                    is_elsewhere = elsewhere.source == Source::Planned;
                     touched.extend(self.unlist(uid, &elsewhere.planned.node));
                 }
-                if let Some(planned) = planned().filter(|planned| planned.node == node) {
-                    let reservation =
-                        Reservation { demand: Arc::new(demand), planned, source: Source::Read, bound: true, deadline };
-                    touched.extend(self.reserve(uid, reservation));
+                match planned_for(pod) {
+                    Some(planned) if planned.node == node => {
+                        let demand = Arc::new(demand);
+                        let (source, bound) = (Source::Read, true);
+                        let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
+                        touched.extend(self.reserve(uid, read));
+                    }
+                    Some(_) if is_elsewhere => {
+                        self.outcomes.count(Outcome::Elsewhere);
+                        touched.extend(self.follow(&Arc::new(demand), node, deadline));
+                    }
+                    Some(_) | None => {}
                 }
             }
             Some(State::Confirmed) | None => {}
@@ -320,25 +335,24 @@ impl ClusterState {
         touched
     }
 
-    /// Counts the pod's CPU request on a node.
-    fn move_in(&mut self, uid: &Arc<str>, node: &str, cpu_milli: u32) -> Touched {
-        let nodes = self.cpu.come(uid, node, cpu_milli);
+    /// Counts the pod's requests on a node.
+    fn move_in(&mut self, uid: &Arc<str>, node: &str, requests: &Resources) -> Touched {
+        let nodes = self.requested.come(uid, node, requests);
         let known = |at: &Arc<str>| if **at == *node { self.known_node(at) } else { self.left(uid, at) };
         nodes.iter().filter_map(known).collect()
     }
 
     fn move_out(&mut self, uid: &str) -> Option<Arc<str>> {
-        self.cpu.go(uid).and_then(|node| self.left(uid, &node))
+        self.requested.go(uid).and_then(|node| self.left(uid, &node))
     }
 
     /// Removes a pod that holds no cards and never will.
     fn forget(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
+        self.queue.remove(uid);
+        self.astray.remove(uid);
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
         let State::Reserved(reservation) = pod.state else { return Touched::new() };
-        outcome
-            .filter(|_| reservation.source == Source::Made)
-            .into_iter()
-            .for_each(|outcome| self.outcomes.count(outcome));
+        outcome.filter(|_| reservation.source.is_ours()).into_iter().for_each(|outcome| self.outcomes.count(outcome));
         self.unlist(&uid, &reservation.planned.node)
     }
 
@@ -368,7 +382,7 @@ impl ClusterState {
 
     /// UIDs of pods that haven't ended: those that ask for cards, members of gangs, and all that are on nodes.
     pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.pods.keys().chain(self.gangs.pods()).chain(self.cpu.pods_on_nodes())
+        self.pods.keys().chain(self.gangs.pods()).chain(self.requested.pods_on_nodes())
     }
 
     /// Nodes that have reported.
@@ -393,11 +407,38 @@ impl ClusterState {
         let node =
             self.known_node(&reservation.planned.node).unwrap_or_else(|| reservation.planned.node.as_str().into());
         let priority = reservation.demand.priority;
-        let mut touched = self.move_in(uid, &node, reservation.demand.cpu_milli);
+        self.queue.remove(uid);
+        let mut touched = self.move_in(uid, &node, &reservation.demand.requests);
         self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
         self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Reserved(Box::new(reservation)) });
         touched.insert(node);
         touched
+    }
+
+    /// Takes our gate off a pod, as the watch will show.
+    pub(crate) fn ungated(&mut self, uid: &str) -> Touched {
+        self.astray.remove(uid);
+        if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get_mut(uid) {
+            let demand = Arc::make_mut(demand);
+            Arc::make_mut(&mut demand.scheduling).gates.retain(|gate| gate != GATE);
+        }
+        Touched::new()
+    }
+
+    /// Whether a pod is to be planned.
+    pub(crate) fn is_queued(&self, uid: &str) -> bool {
+        self.queue.has(uid)
+    }
+
+    /// Has a pod wait, and be planned if that is ours to do.
+    fn wait(&mut self, demand: Arc<Demand>) {
+        let uid = Arc::clone(&demand.uid);
+        if self.config.is_planned(&demand) {
+            self.queue.add(&demand);
+        } else {
+            self.queue.remove(&uid);
+        }
+        self.pods.insert(uid, Pod { priority: demand.priority, state: State::Waiting(demand) });
     }
 
     /// Marks a reservation as bound.
@@ -414,11 +455,15 @@ impl ClusterState {
         }
     }
 
-    fn unbound_reservation(&mut self, uid: &str) -> Option<&mut Reservation> {
+    fn reservation_mut(&mut self, uid: &str) -> Option<&mut Reservation> {
         match &mut self.pods.get_mut(uid)?.state {
-            State::Reserved(reservation) if !reservation.bound => Some(reservation),
-            State::Reserved(_) | State::Waiting(_) | State::Confirmed => None,
+            State::Reserved(reservation) => Some(reservation),
+            State::Waiting(_) | State::Confirmed => None,
         }
+    }
+
+    fn unbound_reservation(&mut self, uid: &str) -> Option<&mut Reservation> {
+        self.reservation_mut(uid).filter(|reservation| !reservation.bound)
     }
 
     /// Drops a reservation whose binding failed; unless the pod is bound after all, it waits again.
@@ -428,7 +473,7 @@ impl ClusterState {
         };
         let (demand, node) = (Arc::clone(&reservation.demand), reservation.planned.node.clone());
         let uid = Arc::clone(&demand.uid);
-        self.pods.insert(Arc::clone(&uid), Pod { priority: demand.priority, state: State::Waiting(demand) });
+        self.wait(demand);
         self.move_out(&uid);
         self.unlist(&uid, &node)
     }
@@ -443,13 +488,16 @@ impl ClusterState {
             };
             let (node, demand) = (reservation.planned.node.clone(), Arc::clone(&reservation.demand));
             let (source, priority, is_bound) = (reservation.source, demand.priority, reservation.bound);
-            let state = if is_bound { State::Confirmed } else { State::Waiting(demand) };
-            if matches!(state, State::Waiting(_)) {
+            if is_bound {
+                self.pods.insert(Arc::clone(&uid), Pod { priority, state: State::Confirmed });
+            } else {
+                self.wait(demand);
                 self.move_out(&uid);
             }
-            self.pods.insert(Arc::clone(&uid), Pod { priority, state });
             match source {
-                Source::Made => self.outcomes.count(if is_bound { Outcome::Expired } else { Outcome::Unbound }),
+                Source::Made | Source::Planned => {
+                    self.outcomes.count(if is_bound { Outcome::Expired } else { Outcome::Unbound });
+                }
                 Source::Gang => self.gangs.pause(&uid, now),
                 Source::Read | Source::Nomination => {}
             }
@@ -467,7 +515,7 @@ impl ClusterState {
         let Some(shown) = report.pod(uid).filter(in_full) else { return Touched::new() };
         let is_kept = shown.on.iter().all(|taken| reservation.names(&report.cards[taken.card].id));
         let outcome = if is_kept { Outcome::Kept } else { Outcome::Moved };
-        if reservation.source == Source::Made {
+        if reservation.source.is_ours() {
             self.outcomes.count(outcome);
         }
         if let Some(pod) = self.pods.get_mut(uid) {
@@ -490,7 +538,7 @@ impl ClusterState {
     /// as long as the API server has it there.
     fn left(&mut self, uid: &str, node: &str) -> Option<Arc<str>> {
         if !matches!(self.reports.get(node), Some(Ok(_))) {
-            self.quotas.retain(node, |other| other != uid || self.cpu.is_on(other, node));
+            self.quotas.retain(node, |other| other != uid || self.requested.is_on(other, node));
         }
         self.known_node(node)
     }
@@ -512,7 +560,7 @@ impl ClusterState {
         };
         let holders = self.holders(name, report);
         let is_stale = self.is_stale(name, report);
-        let is_there = |holder: &&Holder| !is_stale || self.cpu.is_on(&holder.uid, name);
+        let is_there = |holder: &&Holder| !is_stale || self.requested.is_on(&holder.uid, name);
         // A pod that is only nominated holds nothing yet; what is held for a gang nobody else can have.
         let is_only_nominated = |holder: &&Holder| {
             self.reservation_of(&holder.uid).is_some_and(|reservation| reservation.source == Source::Nomination)
@@ -533,7 +581,8 @@ impl ClusterState {
             tier: report.tier,
             clique: self.clique(name, report),
             unschedulable: self.unschedulable(name),
-            cpu_milli: self.free_cpu(name),
+            free: self.free(name),
+            object: self.node_objects.get(&**name).cloned(),
             hardware: Arc::clone(&report.hardware),
             ledger_revision: report.ledger_revision,
             slots: Arc::clone(&report.slots),
@@ -570,6 +619,11 @@ impl ClusterState {
     }
 }
 
+/// The plan that a pod carries.
+fn planned_for(pod: &PodView) -> Option<Planned> {
+    annotation::decode(pod.annotations.get(PLANNED)?).ok()
+}
+
 fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
     let links = Arc::new(Links::default());
     Node {
@@ -583,7 +637,8 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
         unschedulable: None,
         tier: Tier::default(),
         clique: None,
-        cpu_milli: None,
+        free: None,
+        object: None,
         hardware: Arc::default(),
         ledger_revision: 0,
         slots: Arc::default(),

@@ -12,6 +12,7 @@ use std::time::Instant;
 use divvy_api::annotation::PolicyName;
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus};
 use divvy_api::names::annotation::CARD_MODEL;
+use divvy_api::pod::wire::Resources;
 use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, GpuRequest, Memory, MemoryAmount, ResourceNames};
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
@@ -118,7 +119,7 @@ impl Extender {
 fn index(name: PolicyName, workload: &Workload, cluster: &Cluster, names: &[String]) -> Index {
     let index = Index::new(SchedulingConfig { card_policy: name, node_policy: name, ..SchedulingConfig::default() });
     for (host, name) in cluster.hosts().iter().zip(names).filter(|(host, _)| !host.cards.is_empty()) {
-        index.apply_node(name, NodeObject { allocatable_cpu: Some(host.cpu), ..NodeObject::default() });
+        index.apply_node(name, NodeObject { allocatable: Some(Resources::of_cpu(host.cpu)), ..NodeObject::default() });
         index.apply_gpu_node(name, &report(name, host, &workload.models));
     }
     index
@@ -173,7 +174,7 @@ fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
         namespace: "default".into(),
         name: uid(serial),
         annotations: wishes.into_iter().collect(),
-        cpu_milli: kind.cpu,
+        requests: Resources::of_cpu(kind.cpu),
         containers: vec![ContainerSpec { name: CONTAINER.into(), kind: ContainerKind::App, index: 0, limits }],
         ..PodView::default()
     }

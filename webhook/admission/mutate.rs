@@ -7,6 +7,7 @@ use std::sync::Arc;
 use divvy_api::annotation::{self, Document, Preferences};
 use divvy_api::container::VISIBLE_DEVICES;
 use divvy_api::names::taint;
+use divvy_api::pod::wire::Resources;
 use serde_json::json;
 
 use super::examine::{self, Examined, examine};
@@ -111,8 +112,9 @@ fn demand(pod: &Pod, namespace: &str, requests: Requests, preferences: Preferenc
         priority: 0,
         containers: requests.0,
         preferences,
-        cpu_milli: 0,
+        requests: Resources::default(),
         group: None,
+        scheduling: Arc::default(),
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Pods, pod, resident};
+use divvy_api::pod::wire::Resources;
 use divvy_index::NodeObject;
 use divvy_index::demand::Demand;
 use divvy_webhook::admission::{Endpoint, Settings, review};
@@ -117,8 +118,11 @@ fn filled(nodes: usize) -> (Cluster, Duration) {
     for at in 0..nodes {
         let report = cluster.report(at);
         let name = cluster.names[at].clone();
-        let node =
-            NodeObject { allocatable_cpu: Some(96_000), allocatable_gpus: Some(8 * 32), ..NodeObject::default() };
+        let node = NodeObject {
+            allocatable: Some(Resources::of_cpu(96_000)),
+            allocatable_gpus: Some(8 * 32),
+            ..NodeObject::default()
+        };
         let shares = &report.status.as_ref().expect("a report").shares;
         let pods: Vec<_> = shares
             .iter()

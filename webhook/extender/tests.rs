@@ -32,7 +32,7 @@ pub(super) fn json_of(pod: &PodView) -> Value {
     json!({
         "metadata": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name, "annotations": pod.annotations},
         "spec": {
-            "priority": pod.priority, "schedulerName": pod.scheduler, "nodeName": pod.node, "containers": containers.collect::<Vec<_>>(),
+            "priority": pod.priority, "schedulerName": pod.scheduling.scheduler, "nodeName": pod.node, "containers": containers.collect::<Vec<_>>(),
             "schedulingGroup": pod.group.as_ref().map(|group| json!({"podGroupName": group.name})),
         },
         "status": {"phase": if pod.ended { "Failed" } else { "Pending" }},

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use divvy_index::Index;
-use divvy_index::explain::{NodeSelection, State as PodState};
+use divvy_index::explain::State as PodState;
 use divvy_index::pod::PodView;
 use divvy_runtime::api_server::errors::describe;
 use divvy_runtime::settings::ObjectName;
@@ -119,7 +119,6 @@ async fn explain(
         None => serde_json::from_slice(&body).map_err(|error| Refusal::Body(error.to_string()))?,
     };
     let bad = |error: serde_json::Error| Refusal::Body(error.to_string());
-    let selection = NodeSelection::deserialize(&pod).map_err(bad)?;
     let pod = Arc::new(PodView::deserialize(&pod).map_err(bad)?);
     // A search on thousands of nodes would keep a thread from all other calls.
     let (index, asked) = (Arc::clone(&queries.index), Arc::clone(&pod));
@@ -129,7 +128,7 @@ async fn explain(
         // What is read of the API server in our name is what the caller may read.
         let may_look = queries.access.check(caller.ip(), &headers, vec![get_nodes(), list_pods()]).await.is_ok();
         let client = may_look.then_some(&queries.client);
-        explained.suggestions = suggestions(&queries.index, client, &pod, &selection, &explained).await;
+        explained.suggestions = suggestions(&queries.index, client, &pod, &explained).await;
     }
     Ok(answer(&explained))
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_index::Index;
-use divvy_index::explain::{Explanation, Fits, KnownPod, NodeSelection, Objects, Suggestion};
+use divvy_index::explain::{Explanation, Fits, KnownPod, Objects, Suggestion};
+use divvy_index::node_selection::NodeSelection;
 use divvy_index::pod::PodView;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
@@ -44,11 +45,11 @@ pub(super) async fn suggestions(
     index: &Arc<Index>,
     client: Option<&Client>,
     pod: &Arc<PodView>,
-    selection: &NodeSelection,
     explanation: &Explanation,
 ) -> Vec<Suggestion> {
-    let objects = Objects { gates: selection.gates.clone(), ..Objects::default() };
-    let mut lookup = Lookup { client, selection, objects, asked: HashSet::new() };
+    let (scheduling, objects) =
+        (&pod.scheduling, Objects { gates: pod.scheduling.gates.clone(), ..Objects::default() });
+    let mut lookup = Lookup { client, selection: &scheduling.selection, objects, asked: HashSet::new() };
     let fitting = explanation.nodes.iter().take_while(|node| node.fits == Fits::Now).take(MOST_FITTING);
     let fitting: Vec<String> = fitting.map(|node| node.name.clone()).collect();
     for some in fitting.chunks(AT_ONCE) {

@@ -1,13 +1,10 @@
 //! The fields of pods and Nodes that are decoded: most of their text is skipped.
 
-use std::collections::BTreeMap;
-
-use divvy_api::names::{CLIQUE, taint};
-use divvy_api::quantity::parse_cpu;
+use divvy_api::pod::wire::Resources;
 use divvy_index::Unschedulable;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::pod::{ListedPod, PodView};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -36,14 +33,8 @@ struct NodeSpec {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Taint {
-    key: String,
-    effect: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
 struct NodeStatus {
-    allocatable: Option<BTreeMap<String, String>>,
+    allocatable: Option<Resources>,
     conditions: Option<Vec<NodeCondition>>,
 }
 
@@ -69,42 +60,21 @@ impl<'de> Deserialize<'de> for PodObject {
     }
 }
 
-// === impl Taint ===
-
-impl Taint {
-    /// Whether it keeps off pods for good. Kubernetes' own taints come and go: cordons, and conditions such as disk pressure.
-    fn keeps_off(&self) -> bool {
-        matches!(&*self.effect, "NoSchedule" | "NoExecute") && !self.key.starts_with("node.kubernetes.io/")
-    }
-}
-
 // === impl NodeObject ===
 
 impl NodeObject {
-    /// What the index keeps of it.
+    /// What the index keeps of it. Labels say where pods may run that request GPUs: of a Node without GPUs nobody asks.
     pub(super) fn view(&self, config: &SchedulingConfig) -> divvy_index::NodeObject {
+        let allocatable = self.status.as_ref().and_then(|status| status.allocatable.clone());
+        let gpus = allocatable.as_ref().and_then(|all| all.amount(config.names.count.as_str()));
         divvy_index::NodeObject {
             unschedulable: self.unschedulable(),
-            allocatable_cpu: self.allocatable("cpu").and_then(|cpu| parse_cpu(cpu).ok()),
-            allocatable_gpus: self.allocatable(config.names.count.as_str()).and_then(|count| count.parse().ok()),
-            soft_taints: taint::SOFT
-                .map(|key| self.taints().any(|taint| taint.key == key && taint.effect == taint::EFFECT)),
-            is_tainted: self.taints().any(Taint::keeps_off),
-            clique: self
-                .metadata
-                .labels
-                .as_ref()
-                .and_then(|labels| labels.get(CLIQUE))
-                .map(|clique| clique.as_str().into()),
+            allocatable_gpus: gpus,
+            labels: self.metadata.labels.clone().filter(|_| gpus.is_some()).unwrap_or_default(),
+            taints: self.spec.iter().flat_map(|spec| &spec.taints).flatten().cloned().collect(),
+            // Without CPU it isn't all that there is.
+            allocatable: allocatable.filter(|all| all.cpu_milli > 0),
         }
-    }
-
-    fn taints(&self) -> impl Iterator<Item = &Taint> {
-        self.spec.iter().flat_map(|spec| &spec.taints).flatten()
-    }
-
-    fn allocatable(&self, resource: &str) -> Option<&str> {
-        Some(self.status.as_ref()?.allocatable.as_ref()?.get(resource)?.as_str())
     }
 
     /// Why it accepts no pods; a Node without a Ready condition counts as ready.
@@ -130,20 +100,21 @@ mod tests {
         };
         let gpus = |count: &str| view(json!({ "allocatable": { "nvidia.com/gpu": count } })).allocatable_gpus;
         assert_eq!([gpus("256"), gpus("0"), gpus("many")], [Some(256), Some(0), None]);
-        let cpu = |status: Value| view(status).allocatable_cpu;
+        let cpu = |status: Value| view(status).allocatable.map(|all| all.cpu_milli);
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "95500m", "memory": "1Ti" } })), Some(95_500));
         assert_eq!(cpu(json!({ "allocatable": { "cpu": "many" } })), None);
         assert_eq!((cpu(json!({ "allocatable": null })), cpu(Value::Null)), (None, None));
     }
 
     #[test]
-    fn clique_is_read_from_the_label() {
-        let clique = |metadata: Value| {
-            let node: NodeObject = serde_json::from_value(json!({ "metadata": metadata })).expect("a Node");
-            node.view(&SchedulingConfig::default()).clique
+    fn labels_are_kept_of_nodes_with_gpus() {
+        let labels = |status: Value| {
+            let node = json!({ "metadata": { "labels": { "nvidia.com/gpu.clique": "d.0" } }, "status": status });
+            serde_json::from_value::<NodeObject>(node).expect("a Node").view(&SchedulingConfig::default()).labels
         };
-        assert_eq!(clique(json!({ "labels": { "nvidia.com/gpu.clique": "d.0", "a": "b" } })).as_deref(), Some("d.0"));
-        assert_eq!((clique(json!({ "labels": { "a": "b" } })), clique(json!({}))), (None, None));
+        let label = ("nvidia.com/gpu.clique".to_owned(), "d.0".to_owned());
+        assert_eq!(labels(json!({ "allocatable": { "nvidia.com/gpu": "0" } })), [label].into());
+        assert_eq!(labels(json!({ "allocatable": { "cpu": "8" } })), [].into());
     }
 
     #[test]
@@ -151,7 +122,7 @@ mod tests {
         let taints = |taints: Value| {
             let node = json!({ "metadata": {}, "spec": { "taints": taints } });
             let view = serde_json::from_value::<NodeObject>(node).expect("a Node").view(&SchedulingConfig::default());
-            (view.soft_taints, view.is_tainted)
+            (view.soft_taints(), view.is_tainted())
         };
         let taint = |key: &str, effect: &str| json!({ "key": key, "effect": effect });
         assert_eq!(taints(Value::Null), ([false; 2], false));

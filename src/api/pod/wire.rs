@@ -11,7 +11,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::{ContainerKind, ContainerSpec, PodSum, peak};
-use crate::quantity::parse_cpu;
+use crate::quantity::{parse_bytes, parse_cpu};
 
 /// An entry of `spec.initContainers` or `spec.containers`.
 #[derive(Deserialize)]
@@ -21,27 +21,24 @@ pub struct Container<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     restart_policy: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    resources: Option<Resources<'a>>,
+    resources: Option<ContainerResources>,
 }
 
 #[derive(Deserialize)]
-struct Resources<'a> {
+struct ContainerResources {
     limits: Option<FilteredMap<ExtendedResources>>,
-    #[serde(borrow)]
-    requests: Option<Requests<'a>>,
+    requests: Option<Resources>,
 }
 
-/// `resources.requests` and `spec.overhead`, reduced to CPU.
-#[derive(Deserialize)]
-pub struct Requests<'a> {
-    #[serde(borrow)]
-    cpu: Option<Text<'a>>,
+/// `resources.requests` or `spec.overhead`, or what a Node has of them: CPU in thousandths of a core, memory and storage in
+/// bytes, all else in units. What isn't a quantity counts nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Thousandths of a CPU core.
+    pub cpu_milli: u32,
+    /// All but CPU, by name.
+    pub others: BTreeMap<Box<str>, u64>,
 }
-
-/// Thousandths of a core.
-#[derive(Clone, Copy, Default)]
-struct Milli(u32);
 
 /// String map that drops the keys its filter doesn't want: a pod's last applied configuration is as long as the pod.
 pub struct FilteredMap<F>(BTreeMap<String, String>, PhantomData<F>);
@@ -77,16 +74,15 @@ pub fn containers(init: Option<Vec<Container<'_>>>, apps: Option<Vec<Container<'
     init.chain(apps.map(|(index, container)| container.spec(ContainerKind::App, index))).collect()
 }
 
-/// Thousandths of a CPU core that a pod with these containers and this overhead requests, as scheduler and kubelet add them
-/// up. What isn't a quantity counts nothing.
-pub fn requested_cpu(
+/// What a pod with these containers and this overhead requests, as scheduler and kubelet add it up.
+pub fn requested(
     init: Option<&[Container<'_>]>,
     apps: Option<&[Container<'_>]>,
-    overhead: Option<&Requests<'_>>,
-) -> u32 {
-    let init = init.unwrap_or_default().iter().map(|container| (container.kind_of_init(), container.cpu()));
-    let apps = apps.unwrap_or_default().iter().map(|container| (ContainerKind::App, container.cpu()));
-    peak(init.chain(apps)).plus(overhead.map(Requests::milli).unwrap_or_default()).0
+    overhead: Option<Resources>,
+) -> Resources {
+    let init = init.unwrap_or_default().iter().map(|container| (container.kind_of_init(), container.requests()));
+    let apps = apps.unwrap_or_default().iter().map(|container| (ContainerKind::App, container.requests()));
+    peak(init.chain(apps)).plus(overhead.unwrap_or_default())
 }
 
 // === impl Container ===
@@ -96,12 +92,8 @@ impl Container<'_> {
         if self.restart_policy.as_deref() == Some("Always") { ContainerKind::Sidecar } else { ContainerKind::Init }
     }
 
-    fn cpu(&self) -> Milli {
-        self.resources
-            .as_ref()
-            .and_then(|resources| resources.requests.as_ref())
-            .map(Requests::milli)
-            .unwrap_or_default()
+    fn requests(&self) -> Resources {
+        self.resources.as_ref().and_then(|resources| resources.requests.clone()).unwrap_or_default()
     }
 
     fn spec(self, kind: ContainerKind, index: usize) -> ContainerSpec {
@@ -111,28 +103,94 @@ impl Container<'_> {
     }
 }
 
-// === impl Requests ===
+// === impl Resources ===
 
-impl Requests<'_> {
-    fn milli(&self) -> Milli {
-        let milli = |text: &str| parse_cpu(text).unwrap_or(0);
-        Milli(match &self.cpu {
-            Some(Text::Text(text)) => milli(text),
-            Some(Text::Number(number)) => milli(&number.to_string()),
-            None => 0,
-        })
+impl Resources {
+    /// So many thousandths of a core, and nothing else.
+    pub fn of_cpu(cpu_milli: u32) -> Self {
+        Self { cpu_milli, ..Self::default() }
+    }
+
+    /// These amounts and `other`'s together, one by one.
+    fn with(mut self, other: Self, both: fn(u64, u64) -> u64) -> Self {
+        let cpu = both(self.cpu_milli.into(), other.cpu_milli.into());
+        self.cpu_milli = u32::try_from(cpu).unwrap_or(u32::MAX);
+        for (name, amount) in other.others {
+            let known = self.others.entry(name).or_default();
+            *known = both(*known, amount);
+        }
+        self
+    }
+
+    /// Adds amounts.
+    pub fn add(&mut self, other: &Self) {
+        *self = std::mem::take(self).with(other.clone(), u64::saturating_add);
+    }
+
+    /// Takes amounts away, down to nothing.
+    pub fn subtract(&mut self, other: &Self) {
+        self.cpu_milli = self.cpu_milli.saturating_sub(other.cpu_milli);
+        for (name, amount) in &other.others {
+            if let Some(known) = self.others.get_mut(name) {
+                *known = known.saturating_sub(*amount);
+            }
+        }
+    }
+
+    /// The amount of a resource that isn't CPU; `None` if it isn't there.
+    pub fn amount(&self, name: &str) -> Option<u64> {
+        self.others.get(name).copied()
+    }
+
+    /// The first resource of which this is less than is wanted; of what isn't wanted there may be nothing.
+    pub fn lacks<'w>(&self, wanted: &'w Self) -> Option<&'w str> {
+        if self.cpu_milli < wanted.cpu_milli {
+            return Some("cpu");
+        }
+        let mut others = wanted.others.iter();
+        others.find(|(name, amount)| **amount > self.amount(name).unwrap_or(0)).map(|(name, _)| &**name)
     }
 }
 
-// === impl Milli ===
-
-impl PodSum for Milli {
+impl PodSum for Resources {
     fn plus(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
+        self.with(other, u64::saturating_add)
     }
 
     fn max(self, other: Self) -> Self {
-        Self(self.0.max(other.0))
+        self.with(other, u64::max)
+    }
+}
+
+impl<'de> Deserialize<'de> for Resources {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        struct Quantities;
+
+        impl<'de> Visitor<'de> for Quantities {
+            type Value = Resources;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of quantities")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Resources, A::Error> {
+                let mut resources = Resources::default();
+                while let Some(Key(key)) = map.next_key()? {
+                    let text = match map.next_value()? {
+                        Text::Text(text) => text,
+                        Text::Number(number) => Cow::Owned(number.to_string()),
+                    };
+                    if key == "cpu" {
+                        resources.cpu_milli = parse_cpu(&text).unwrap_or(0);
+                    } else if let Ok(amount) = parse_bytes(&text) {
+                        resources.others.insert(key.into(), amount);
+                    }
+                }
+                Ok(resources)
+            }
+        }
+
+        source.deserialize_map(Quantities)
     }
 }
 

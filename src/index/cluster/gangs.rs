@@ -8,7 +8,7 @@ use crate::demand::Demand;
 use crate::fit::Query;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
 use crate::ranking::shortlist;
-use crate::state::{Due, HeldPod, Source, Turn};
+use crate::state::{Due, HeldPod, Source, Touched, Turn};
 use crate::unpoisoned;
 
 /// What the scheduler is told about a pod that may be a member of a gang.
@@ -45,7 +45,11 @@ const ATTEMPTS: usize = 3;
 impl Index {
     /// Applies a `PodGroup` that was added or changed.
     pub fn apply_pod_group(&self, group: PodGroup, spec: PodGroupSpec) {
-        unpoisoned(self.state.lock()).gangs.apply(group, spec);
+        self.change(|state| {
+            state.gangs.apply(group.clone(), spec);
+            state.queue.wake_group(&group.into());
+            Touched::new()
+        });
     }
 
     /// Removes a `PodGroup` that was deleted, and gives back what is held for its pods.
@@ -220,7 +224,7 @@ impl Index {
         let view = self.view();
         let has_cpu = |name: &str| {
             let node = view.place(name).and_then(|place| view.node(place));
-            node.and_then(|node| node.cpu_milli).is_none_or(|free| free >= demand.cpu_milli)
+            node.and_then(|node| node.free.as_ref()).is_none_or(|free| free.cpu_milli >= demand.requests.cpu_milli)
         };
         names.iter().copied().filter(|name| has_cpu(name)).collect()
     }

@@ -9,7 +9,10 @@ use std::time::Instant;
 use divvy_api::annotation::{self, Planned, PolicyName};
 use divvy_api::gpunode::{Health, Oversubscription, Scales};
 use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
+use divvy_api::names::taint;
+use divvy_api::pod::wire::Resources;
 use divvy_api::{Memory, Tier};
+use k8s_openapi::api::core::v1::Taint;
 
 use super::*;
 use crate::fixture::{AGES, condition, cut, node, pod, share, status};
@@ -132,19 +135,15 @@ fn reservation_stays_until_ledger_shows_all_containers() {
 
 #[test]
 fn heartbeat_of_a_node_changes_nothing() {
-    let (index, allocatable) = (index(&[&node("n1", 1)]), Some(8000));
-    index.apply_node("n1", NodeObject { allocatable_cpu: allocatable, ..NodeObject::default() });
+    let (index, allocatable) = (index(&[&node("n1", 1)]), Some(Resources::of_cpu(8000)));
+    index.apply_node("n1", NodeObject { allocatable: allocatable.clone(), ..NodeObject::default() });
     let before = index.node("n1").expect("known");
-    assert_eq!((before.cpu_milli, before.unschedulable), (allocatable, None));
-    index.apply_node("n1", NodeObject { allocatable_cpu: allocatable, ..NodeObject::default() });
+    assert_eq!((&before.free, before.unschedulable), (&allocatable, None));
+    index.apply_node("n1", NodeObject { allocatable: allocatable.clone(), ..NodeObject::default() });
     assert_eq!(index.node("n1").expect("known").revision, before.revision);
     index.apply_node(
         "n1",
-        NodeObject {
-            unschedulable: Some(Unschedulable::Cordoned),
-            allocatable_cpu: allocatable,
-            ..NodeObject::default()
-        },
+        NodeObject { unschedulable: Some(Unschedulable::Cordoned), allocatable, ..NodeObject::default() },
     );
     assert_eq!(index.node("n1").expect("known").unschedulable, Some(Unschedulable::Cordoned));
 }
@@ -588,8 +587,12 @@ fn soft_taints_are_due_where_they_differ_from_those_wanted() {
     let mut full = node("full", 1);
     status(&mut full).shares = vec![share(&full, "held", 0, 40, 100)];
     let index = index(&[&node("free", 1), &node("guarded", 1), &full]);
-    let carry = |name: &str, soft_taints, is_tainted| {
-        index.apply_node(name, NodeObject { soft_taints, is_tainted, ..NodeObject::default() });
+    let carry = |name: &str, soft_taints: [bool; 2], is_tainted: bool| {
+        let taint = |key: &str, effect: &str| Taint { key: key.into(), effect: effect.into(), ..Taint::default() };
+        let soft = taint::SOFT.into_iter().zip(soft_taints).filter(|(_, is_there)| *is_there);
+        let soft = soft.map(|(key, _)| taint(key, taint::EFFECT));
+        let hard = is_tainted.then(|| taint("team", "NoSchedule"));
+        index.apply_node(name, NodeObject { taints: soft.chain(hard).collect(), ..NodeObject::default() });
     };
     for name in ["free", "full", "without"] {
         carry(name, [false; 2], false);

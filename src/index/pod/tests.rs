@@ -48,7 +48,10 @@ fn end_of_a_pod_is_told_by_its_own_object() {
 fn group_of_a_pod_is_its_own_field_or_the_label() {
     let group = |pod: &str| {
         let pod = serde_json::from_str::<PodView>(pod).expect("a pod");
-        (pod.group.map(|group| (group.api, group.namespace.clone(), group.name.clone())), pod.is_gated)
+        (
+            pod.group.map(|group| (group.api, group.namespace.clone(), group.name.clone())),
+            !pod.scheduling.gates.is_empty(),
+        )
     };
     let of = |api, name: &str| Some((api, "n".to_owned(), name.to_owned()));
     let labels = r#""labels":{"app":"x","scheduling.x-k8s.io/pod-group":"train"}"#;

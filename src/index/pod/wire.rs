@@ -1,15 +1,17 @@
 //! `v1.Pod` as the API writes it. A pod is decoded in every call of the scheduler, so nothing is copied that isn't kept.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use divvy_api::names::PREFIX;
-use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, Requests, containers, requested_cpu};
+use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, Resources, containers, requested};
+use k8s_openapi::api::core::v1::{Affinity, PodSchedulingGate, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::{ListedPod, PodEnd, PodView};
+use super::{ListedPod, PodEnd, PodView, SchedulingTerms};
+use crate::node_selection::NodeSelection;
 use crate::pod_group::{LABEL, PodGroup, PodGroupApi};
 
 #[derive(Deserialize)]
@@ -34,6 +36,8 @@ struct Metadata<'a> {
     #[serde(borrow)]
     resource_version: Option<Cow<'a, str>>,
     #[serde(borrow)]
+    creation_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     deletion_timestamp: Option<Cow<'a, str>>,
     annotations: Option<FilteredMap<Annotations>>,
     labels: Option<FilteredMap<GroupLabel>>,
@@ -54,11 +58,15 @@ struct Spec<'a> {
     init_containers: Option<Vec<Container<'a>>>,
     #[serde(borrow)]
     containers: Option<Vec<Container<'a>>>,
-    #[serde(borrow)]
-    overhead: Option<Requests<'a>>,
+    overhead: Option<Resources>,
     #[serde(borrow)]
     scheduling_group: Option<SchedulingGroup<'a>>,
-    scheduling_gates: Option<Vec<IgnoredAny>>,
+    scheduling_gates: Option<Vec<PodSchedulingGate>>,
+    #[serde(borrow)]
+    preemption_policy: Option<Cow<'a, str>>,
+    node_selector: Option<BTreeMap<String, String>>,
+    affinity: Option<Affinity>,
+    tolerations: Option<Vec<Toleration>>,
 }
 
 #[derive(Deserialize)]
@@ -132,11 +140,16 @@ impl From<Pod<'_>> for PodView {
         let own = own.map(|name| (PodGroupApi::Kubernetes, name));
         let group = own.or_else(|| Some((PodGroupApi::Coscheduling, labelled()?)));
         let group = group.filter(|(_, name)| !name.is_empty());
+        let scheduling = SchedulingTerms {
+            scheduler: owned(spec.scheduler_name),
+            created: metadata.creation_timestamp.and_then(|time| time.parse().ok()),
+            gates: spec.scheduling_gates.unwrap_or_default().into_iter().map(|gate| gate.name).collect(),
+            selection: NodeSelection::new(spec.node_selector, spec.affinity, spec.tolerations),
+            never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
+        };
         Self {
             uid: owned(metadata.uid),
             group: group.map(|(api, name)| Arc::new(PodGroup { api, namespace: namespace.clone(), name })),
-            scheduler: owned(spec.scheduler_name),
-            is_gated: spec.scheduling_gates.is_some_and(|gates| !gates.is_empty()),
             namespace,
             name: owned(metadata.name),
             node: node(spec.node_name),
@@ -148,11 +161,8 @@ impl From<Pod<'_>> for PodView {
                 spec.active_deadline_seconds.zip(start_time.as_deref()),
                 spec.restart_policy.as_deref(),
             ),
-            cpu_milli: requested_cpu(
-                spec.init_containers.as_deref(),
-                spec.containers.as_deref(),
-                spec.overhead.as_ref(),
-            ),
+            requests: requested(spec.init_containers.as_deref(), spec.containers.as_deref(), spec.overhead),
+            scheduling: scheduling.into(),
             annotations: metadata.annotations.map(FilteredMap::entries).unwrap_or_default(),
             containers: containers(spec.init_containers, spec.containers),
         }

@@ -327,7 +327,7 @@ impl FragmentationScorer {
     /// `None`: the pod doesn't fit.
     fn worth(&self, query: &Query<'_>, (node, now): (&Node, &NodeState), ground: NodeCards<'_>) -> Option<Worth> {
         let takes = query.takes(node, ground)?;
-        let loss = self.forecast.loss(&now.outlook, query.demand.cpu_milli, &takes);
+        let loss = self.forecast.loss(&now.outlook, query.demand.requests.cpu_milli, &takes);
         let multi_gpu_slots =
             loss.multi_gpu_slots.map(|slots| u16::try_from(rounded(1000.0 * slots)).unwrap_or(u16::MAX));
         let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
@@ -353,7 +353,7 @@ impl FragmentationScorer {
     fn lost_allocatable(&mut self, query: &Query<'_>, node: &Node, ground: NodeCards<'_>) -> Option<f64> {
         let before = node.remains();
         let mut after = before.clone();
-        after.take_cpu(query.demand.cpu_milli);
+        after.take_cpu(query.demand.requests.cpu_milli);
         for (card, share) in query.takes(node, ground)? {
             after.take(card, &share);
         }
@@ -462,7 +462,7 @@ fn spread(nodes: &[NodeRef], most: usize) -> impl Iterator<Item = NodeRef> {
 }
 
 fn key(query: &Query<'_>) -> Key {
-    (query.demand.shape(), query.demand.cpu_milli)
+    (query.demand.shape(), query.demand.requests.cpu_milli)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "costs of a node: small, and none below 0")]

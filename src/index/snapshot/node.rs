@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use divvy_api::pod::wire::Resources;
 use divvy_api::{MigProfile, Tier};
 use divvy_placement::{Card, FreeCapacity, Held, Links, Taken};
 use foldhash::fast::FixedState;
 
 use crate::demand::{Demand, Exceeded};
-use crate::snapshot::Unschedulable;
+use crate::pod::SchedulingTerms;
+use crate::snapshot::{NodeObject, Unschedulable};
 
 /// Cards of one node, with the shares of its ledger and the reservations on top.
 #[derive(Clone, Debug)]
@@ -32,8 +34,10 @@ pub struct Node {
     pub tier: Tier,
     /// NVLink domain and clique of its cards, where NVLink reaches other nodes.
     pub clique: Option<Arc<str>>,
-    /// Free thousandths of a CPU core; `None` if it isn't known.
-    pub cpu_milli: Option<u32>,
+    /// What pods may still request of it; `None` if that isn't known.
+    pub free: Option<Resources>,
+    /// Its Node object, if there is one.
+    pub object: Option<Arc<NodeObject>>,
     /// Revision of the ledger that is shown.
     pub ledger_revision: u64,
     /// Number of the hardware kind, by card.
@@ -42,6 +46,9 @@ pub struct Node {
     /// Slots, by card.
     pub(crate) slots: Arc<[u32]>,
 }
+
+/// Resource of which every pod takes one (`v1.ResourcePods`).
+pub(crate) const PODS: &str = "pods";
 
 /// Reasons why cards take no new shares, by position; only of those that take none.
 pub(crate) type UnhealthyReasons = Arc<BTreeMap<usize, Arc<str>>>;
@@ -77,14 +84,17 @@ impl Node {
 
     /// Free cards and CPU.
     pub(crate) fn remains(&self) -> FreeCapacity {
-        FreeCapacity::new(self.cpu_milli, &self.cards, &self.hardware)
+        FreeCapacity::new(self.free.as_ref().map(|free| free.cpu_milli), &self.cards, &self.hardware)
     }
 
     /// The node as it would be without the pod's reservation.
     pub(crate) fn without(&self, demand: &Demand) -> Self {
         let cards = self.cards_without(|holder| holder.uid == demand.uid).into();
-        let cpu_milli = self.cpu_milli.map(|free| free.saturating_add(demand.cpu_milli));
-        Self { cards, cpu_milli, ..self.clone() }
+        let mut free = self.free.clone();
+        if let Some(free) = &mut free {
+            free.add(&demand.requests);
+        }
+        Self { cards, free, ..self.clone() }
     }
 
     /// Why the node doesn't serve the pod now, whatever is free.
@@ -112,6 +122,46 @@ impl Node {
             Some(None) => Some("node(s) didn't oversubscribe memory (oversubscribe requested)".into()),
             Some(Some(_)) | None => None,
         }
+    }
+
+    /// Whether the scheduler would give it the pod by all that it knows: the pod's node selection, taints, and sums of requests.
+    pub(crate) fn takes(&self, demand: &Demand) -> bool {
+        let SchedulingTerms { selection, .. } = &*demand.scheduling;
+        let is_open = match self.unschedulable {
+            None => true,
+            Some(Unschedulable::Cordoned) => selection.tolerates_cordon(),
+            Some(Unschedulable::NotReady | Unschedulable::Gone) => false,
+        };
+        let has_room = |free: &Resources| free.lacks(&demand.requests).is_none() && free.amount(PODS) != Some(0);
+        is_open
+            && self.free.as_ref().is_none_or(has_room)
+            && self.object.as_ref().is_none_or(|object| selection.matches(&self.name, &object.labels, &object.taints))
+    }
+
+    /// Whether a pod may find more room on it than before.
+    pub(crate) fn has_gained(&self, before: &Self) -> bool {
+        let more = |(now, before): (&Card, &Card)| {
+            now.id != before.id
+                || now.healthy && !before.healthy
+                || now.memory_capacity > before.memory_capacity
+                || now.cores_capacity > before.cores_capacity
+                || now.held.memory < before.held.memory
+                || now.held.cores < before.held.cores
+                || now.held.host < before.held.host
+                || !now.held.exclusive && before.held.exclusive
+                || now.held.pods < before.held.pods
+                || now.free_slots > before.free_slots
+        };
+        let is_known = |object: &Option<Arc<NodeObject>>| object.as_ref().map(Arc::as_ptr);
+        let lacks = |before: &Resources, now: &Resources| before.lacks(now).is_some();
+        self.closed.is_none()
+            && (before.closed.is_some()
+                || is_known(&self.object) != is_known(&before.object)
+                || self.unschedulable != before.unschedulable
+                || self.tier != before.tier
+                || self.cards.len() != before.cards.len()
+                || self.cards.iter().zip(&before.cards).any(more)
+                || self.free.as_ref().zip(before.free.as_ref()).is_none_or(|(now, before)| lacks(before, now)))
     }
 
     /// Those of these models that the node has GPUs of.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{ClusterState, Pod, Source, State, Touched};
+use super::{ClusterState, Parked, Pod, Source, State, Touched};
 use crate::demand::Demand;
 use crate::pod::PodView;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
@@ -60,7 +60,7 @@ struct Refused {
 /// How far a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not to be scheduled yet (`spec.schedulingGates`).
+    /// Not to be scheduled yet (`spec.schedulingGates` of others).
     Gated,
     /// To be scheduled.
     Pending,
@@ -105,6 +105,17 @@ pub struct HeldPod {
     pub group: Arc<PodGroup>,
 }
 
+/// Which pods of a line of the queue are to be placed.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// Any of these, each by itself.
+    Pods(Vec<Arc<Demand>>),
+    /// So many of these together.
+    Together(Due),
+    /// None: more of them have to come, or a quota doesn't allow enough.
+    Waits(Parked),
+}
+
 /// Members for which GPUs are to be held.
 #[derive(Debug)]
 pub(crate) struct Due {
@@ -147,10 +158,10 @@ impl Gangs {
         }
     }
 
-    /// Takes a pod that was added or changed and hasn't ended.
-    pub(crate) fn come(&mut self, pod: &PodView) {
-        let Some(group) = &pod.group else { return };
-        let stage = match (&pod.node, pod.is_gated) {
+    /// Takes a pod that was added or changed and hasn't ended, and returns its group if that has changed.
+    pub(crate) fn come(&mut self, pod: &PodView) -> Option<Arc<PodGroup>> {
+        let group = pod.group.as_ref()?;
+        let stage = match (&pod.node, pod.scheduling.has_other_gates()) {
             (Some(_), _) => Stage::Bound,
             (None, true) => Stage::Gated,
             (None, false) => Stage::Pending,
@@ -158,11 +169,13 @@ impl Gangs {
         let uid: Arc<str> = pod.uid.as_str().into();
         let group = self.group_of.entry(Arc::clone(&uid)).or_insert_with(|| Arc::clone(group));
         let known = self.groups.entry(Arc::clone(group)).or_default();
-        let member = Member { stage, scheduler: pod.scheduler.as_str().into() };
-        if known.members.get(&uid) != Some(&member) {
-            known.members.insert(uid, member);
-            known.refused = None;
+        let member = Member { stage, scheduler: pod.scheduling.scheduler.as_str().into() };
+        if known.members.get(&uid) == Some(&member) {
+            return None;
         }
+        known.members.insert(uid, member);
+        known.refused = None;
+        Some(Arc::clone(group))
     }
 
     /// Takes out a pod that has ended.
@@ -282,6 +295,36 @@ impl ClusterState {
         Turn::Due(Due { group: Arc::clone(group), members: missing, least, placed, until })
     }
 
+    /// Which pods of a line are to be placed now.
+    pub(crate) fn start(&self, line: u64) -> Start {
+        let mut pods = self.queue.pods(line).filter_map(|uid| self.demand(uid).cloned());
+        let Some(group) = self.queue.group(line) else { return Start::Pods(pods.next().into_iter().collect()) };
+        let Some(spec) = self.gangs.specs.get(group) else {
+            let may_come = group.api == PodGroupApi::Kubernetes && self.gangs.has_own_api;
+            return if may_come { Start::Waits(Parked::default()) } else { Start::Pods(pods.collect()) };
+        };
+        let first = pods.next();
+        let member = first.as_ref().and_then(|first| self.gangs.groups.get(group)?.members.get(&first.uid));
+        let members = self.gangs.groups.get(group).map(|known| &known.members);
+        let Some((members, Member { scheduler, .. })) = members.zip(member) else {
+            return Start::Pods(first.into_iter().chain(pods).collect());
+        };
+        let (mut missing, placed) = self.missing(members, scheduler);
+        let least = spec.min.saturating_sub(placed);
+        if least == 0 {
+            return Start::Pods(first.into_iter().chain(pods).collect());
+        }
+        if missing.len() < least {
+            return Start::Waits(Parked::default());
+        }
+        let namespace = &group.namespace;
+        if self.quotas.used_up_by(namespace, &missing, least).is_some() {
+            return Start::Waits(Parked { by_quota: true, samples: missing, lacking_since: None });
+        }
+        missing.sort_by_key(|demand| Reverse(demand.size()));
+        Start::Together(Due { group: Arc::clone(group), members: missing, least, placed, until: Instant::now() })
+    }
+
     /// Members that this scheduler is to place and that have no GPUs yet, and how many are bound, need none, or have some.
     fn missing(&self, members: &BTreeMap<Arc<str>, Member>, scheduler: &str) -> (Vec<Arc<Demand>>, usize) {
         let needs_gpus = |uid: &Arc<str>| match self.pods.get(uid) {
@@ -317,7 +360,7 @@ impl ClusterState {
         let Group { members, .. } = self.gangs.groups.get(demand.group.as_ref()?)?;
         let node = |uid: &Arc<str>| {
             let reserved = self.reservation_of(uid).map(|reservation| reservation.planned.node.clone());
-            reserved.or_else(|| self.cpu.node_of(uid).map(ToString::to_string))
+            reserved.or_else(|| self.requested.node_of(uid).map(ToString::to_string))
         };
         let others = members.keys().filter(|uid| **uid != demand.uid);
         let nodes: Vec<String> = others.filter_map(node).collect();

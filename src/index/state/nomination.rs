@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use divvy_placement::{Card, plan};
 
-use super::{ClusterState, Pod, State, Touched};
+use super::{ClusterState, Touched, planned_for};
 use crate::demand::Demand;
+use crate::pod::PodView;
 use crate::snapshot::Holder;
 use crate::state::{REPORTED_WITHIN, Reservation, Source};
 
@@ -15,12 +16,24 @@ use crate::state::{REPORTED_WITHIN, Reservation, Source};
 
 impl ClusterState {
     /// Applies a pod that isn't bound, and reserves GPUs on its nominated node.
-    pub(super) fn unbound(&mut self, uid: &Arc<str>, nominated: Option<&str>, demand: Demand, now: Instant) -> Touched {
+    pub(super) fn unbound(&mut self, uid: &Arc<str>, pod: &PodView, demand: Demand, now: Instant) -> Touched {
         let mut touched = Touched::new();
         if self.is_confirmed(uid) {
             return touched; // the node has told of it before the API server
         }
-        match self.reservation_of(uid) {
+        // With our gate no scheduler has seen the pod: a nomination is half of what a leader wanted to write.
+        let nominated = pod.nominated.as_deref().filter(|_| !pod.scheduling.has_our_gate());
+        match self.reservation_mut(uid) {
+            Some(Reservation { source: Source::Planned, planned, is_shown, .. }) => {
+                let stands = nominated == Some(&planned.node);
+                // Until the watch shows it, events are older than what was written.
+                if stands || !*is_shown {
+                    *is_shown |= stands;
+                    return touched;
+                }
+                // The scheduler has found no room, or wants it elsewhere.
+                touched.extend(self.failed(uid));
+            }
             Some(reservation) if reservation.is_announced() || nominated == Some(&reservation.planned.node) => {
                 return touched;
             }
@@ -28,13 +41,30 @@ impl ClusterState {
             Some(_) => touched.extend(self.failed(uid)),
             None => {}
         }
-        let demand = Arc::new(demand);
-        self.pods
-            .insert(Arc::clone(uid), Pod { priority: demand.priority, state: State::Waiting(Arc::clone(&demand)) });
-        if let Some(node) = nominated.and_then(|name| self.known_node(name)) {
-            touched.extend(self.nominate(&demand, &node, now + REPORTED_WITHIN));
+        let (demand, deadline) = (Arc::new(demand), now + REPORTED_WITHIN);
+        self.wait(Arc::clone(&demand));
+        let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
+        match planned_for(pod).filter(|planned| *planned.node == *node && self.config.is_planned(&demand)) {
+            Some(planned) => {
+                let (source, bound) = (Source::Planned, false);
+                let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
+                touched.extend(self.reserve(uid, read));
+            }
+            None => touched.extend(self.nominate(&demand, &node, deadline)),
         }
         touched
+    }
+
+    /// Reserves what a bound pod will probably get of a node that nobody has planned for it: the node decides.
+    pub(super) fn follow(&mut self, demand: &Arc<Demand>, node: &str, deadline: Instant) -> Touched {
+        let node = self.known_node(node).and_then(|name| self.node(&name));
+        let Some(node) = node else { return Touched::new() };
+        let cards = node.cards_without(|holder| holder.uid == demand.uid);
+        let Ok(plan) = plan(&cards, &node.links, &demand.request(), &demand.policies(&self.config).cards) else {
+            return Touched::new();
+        };
+        let found = Reservation::new(Source::Read, Arc::clone(demand), &node.name, (&cards, &plan), deadline);
+        self.reserve(&demand.uid, Reservation { bound: true, is_shown: true, ..found })
     }
 
     /// Reserves what is free already, or else what ended pods leave, or else what pods of lower priority may leave.

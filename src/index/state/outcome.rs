@@ -13,19 +13,21 @@ pub enum Outcome {
     Expired,
     /// The pod wasn't seen bound in time.
     Unbound,
+    /// A scheduler has bound the pod to another node than the one that was nominated.
+    Elsewhere,
 }
 
 /// Numbers of ended reservations by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    counts: [u64; 5],
+    counts: [u64; 6],
 }
 
 // === impl Outcome ===
 
 impl Outcome {
     /// All outcomes.
-    pub const ALL: [Self; 5] = [Self::Kept, Self::Moved, Self::Ended, Self::Expired, Self::Unbound];
+    pub const ALL: [Self; 6] = [Self::Kept, Self::Moved, Self::Ended, Self::Expired, Self::Unbound, Self::Elsewhere];
 
     /// The label of `divvy_reservation_outcomes_total`.
     pub fn as_str(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Outcome {
             Self::Ended => "ended",
             Self::Expired => "expired",
             Self::Unbound => "unbound",
+            Self::Elsewhere => "elsewhere",
         }
     }
 }

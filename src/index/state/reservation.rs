@@ -19,6 +19,8 @@ pub(crate) struct Reservation {
     pub(crate) source: Source,
     /// Whether the API server has confirmed the binding.
     pub(crate) bound: bool,
+    /// Whether the watch has shown the pod with it: its node nominated, or the pod bound.
+    pub(crate) is_shown: bool,
     /// When the reservation is dropped.
     pub(crate) deadline: Instant,
 }
@@ -26,9 +28,11 @@ pub(crate) struct Reservation {
 /// Where a reservation comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Planned by this replica.
+    /// Planned by this replica for a scheduler that binds through it.
     Made,
-    /// Read from a pod's annotation.
+    /// Planned for a pod that a scheduler is to bind by itself.
+    Planned,
+    /// Read from a bound pod's annotation, or found on the node where a scheduler has bound it instead of the planned one.
     Read,
     /// Made for a nominated pod, and not in its annotation.
     Nomination,
@@ -40,6 +44,15 @@ pub(crate) enum Source {
 pub(crate) const BOUND_WITHIN: Duration = Duration::from_secs(30);
 /// Longest time from the binding to the node's report.
 pub(crate) const REPORTED_WITHIN: Duration = Duration::from_secs(600);
+
+// === impl Source ===
+
+impl Source {
+    /// Whether its outcome says how well this replica plans.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Made | Self::Planned)
+    }
+}
 
 // === impl Reservation ===
 
@@ -59,12 +72,12 @@ impl Reservation {
             (container.name.clone(), PlannedCards { chosen: ids(&cards.chosen), reused: ids(&cards.reused) })
         });
         let planned = Planned { node: node.to_owned(), containers: of_container.collect(), ..Planned::default() };
-        Self { demand, planned, source, bound: false, deadline }
+        Self { demand, planned, source, bound: false, is_shown: false, deadline }
     }
 
     /// Whether the pod's annotation has it, or is about to.
     pub(crate) fn is_announced(&self) -> bool {
-        matches!(self.source, Source::Made | Source::Read)
+        matches!(self.source, Source::Made | Source::Planned | Source::Read)
     }
 
     /// Share of each card, whichever devices the kubelet picks; `None` if the node can't follow the plan and will plan anew.

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use divvy_api::gpunode::GpuNode;
 use divvy_api::gpuquota::GpuQuota;
+use divvy_api::pod::wire::Resources;
 use divvy_index::demand::SchedulingConfig;
-use divvy_index::explain::{Explanation, GroupAnswer, KnownPod, NodeSelection, Objects, State};
+use divvy_index::explain::{Explanation, GroupAnswer, KnownPod, Objects, State};
+use divvy_index::node_selection::NodeSelection;
 use divvy_index::pod::{PodEnd, PodView};
 use divvy_index::pod_group::{PodGroup, PodGroupSpec};
 use divvy_index::{Held, Index, NodeObject, Unschedulable};
@@ -16,7 +18,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde::Deserialize as _;
-use serde_json::Value;
 
 use super::file::Written;
 use crate::cluster::{Cluster, Refusal};
@@ -37,19 +38,11 @@ const SUGGESTING: Duration = Duration::from_secs(5);
 /// Field selector of pods that hold or wait for something.
 pub(crate) const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// A pod, and which Nodes it may run on.
-pub(super) type Asked = (PodView, NodeSelection);
-
 /// The pod of this name.
-pub(super) async fn pod(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<Asked> {
+pub(super) async fn pod(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<PodView> {
     let pods: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &ApiResource::erase::<Pod>(&()));
     let pod = serde_json::to_value(cluster.get(&pods, name).await?)?;
-    read(&pod).map_err(|error| anyhow::anyhow!("error: pod {namespace}/{name} can't be read: {error}"))
-}
-
-/// What is read of a pod.
-pub(super) fn read(pod: &Value) -> Result<Asked, serde_json::Error> {
-    Ok((PodView::deserialize(pod)?, NodeSelection::deserialize(pod)?))
+    PodView::deserialize(&pod).map_err(|error| anyhow::anyhow!("error: pod {namespace}/{name} can't be read: {error}"))
 }
 
 /// A pod from a file, with what admission would fill in.
@@ -58,8 +51,8 @@ pub(super) async fn complete(
     written: Written,
     namespace: impl Fn() -> String,
     remarks: &mut Vec<String>,
-) -> Asked {
-    let Written { mut pod, selection, priority_class } = written;
+) -> PodView {
+    let Written { mut pod, priority_class } = written;
     if pod.namespace.is_empty() {
         pod.namespace = namespace();
     }
@@ -72,13 +65,13 @@ pub(super) async fn complete(
             }
         }
     }
-    (pod, selection)
+    pod
 }
 
 /// Fills an index with the cluster and asks it.
 pub(super) async fn explanation(
     cluster: &Cluster,
-    (pod, selection): &Asked,
+    pod: &PodView,
     config: SchedulingConfig,
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Found> {
@@ -86,12 +79,14 @@ pub(super) async fn explanation(
     let names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     let known = |(uid, name)| (uid, KnownPod { name, end: PodEnd::Unknown });
     let mut objects = Objects { pods: names.into_iter().map(known).collect(), ..Objects::default() };
-    objects.gates.clone_from(&selection.gates);
+    objects.gates.clone_from(&pod.scheduling.gates);
     if let Err(refused) = take_quotas(cluster, &index, Some(&pod.namespace)).await {
         remarks.push(format!("warning: the namespace's GpuQuotas aren't known, and aren't considered: {refused}"));
     }
     match take_machines(cluster, &index).await {
-        Ok(nodes) => objects.kept_off = nodes.iter().filter_map(|node| kept_off(selection, node)).collect(),
+        Ok(nodes) => {
+            objects.kept_off = nodes.iter().filter_map(|node| kept_off(&pod.scheduling.selection, node)).collect()
+        }
         Err(refused) => {
             remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
         }
@@ -224,7 +219,7 @@ pub(crate) fn apply_machine(index: &Index, node: &NodeView) {
     let count = node.allocatable(index.config().names.count.as_str());
     let object = NodeObject {
         unschedulable: reason,
-        allocatable_cpu: node.cpu_milli(),
+        allocatable: node.cpu_milli().map(Resources::of_cpu),
         allocatable_gpus: count.and_then(|count| count.parse().ok()),
         ..NodeObject::default()
     };

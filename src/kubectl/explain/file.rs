@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
-use divvy_index::explain::NodeSelection;
 use divvy_index::pod::PodView;
+use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::fetch;
 use crate::manifests::{self, template};
 
 /// What a file says of a pod.
@@ -16,8 +15,6 @@ use crate::manifests::{self, template};
 pub(super) struct Written {
     /// The pod. A workload's pod has the workload's name; the namespace may be missing.
     pub(super) pod: PodView,
-    /// Which Nodes it may run on.
-    pub(super) selection: NodeSelection,
     /// Whose value is its priority.
     pub(super) priority_class: Option<String>,
 }
@@ -48,11 +45,11 @@ pub(super) fn only_pod(text: &str) -> anyhow::Result<Written> {
             .collect();
         bail!("expected one pod or workload, found {}", named.join(", "));
     };
-    let (mut pod, selection) = fetch::read(template).context("the pod")?;
+    let mut pod = PodView::deserialize(&**template).context("the pod")?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     (pod.namespace, pod.name) = (text("namespace"), text("name"));
     let priority_class = template["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty());
     // What a pod was is no matter of what it would be.
     let has_priority = template["spec"]["priority"].is_i64();
-    Ok(Written { pod, selection, priority_class: priority_class.filter(|_| !has_priority).map(str::to_owned) })
+    Ok(Written { pod, priority_class: priority_class.filter(|_| !has_priority).map(str::to_owned) })
 }

@@ -1,5 +1,7 @@
 //! NVLink cliques: where the pods of a group go, of nodes that are equal otherwise.
 
+use divvy_api::names::CLIQUE;
+
 use super::*;
 use crate::Held;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
@@ -106,7 +108,8 @@ fn clique_changes_no_fit_and_no_better_plan() {
 fn label_of_the_node_comes_before_the_daemons_report() {
     let index = cluster(&[("a1", "a.0"), ("b1", "b.0"), ("b2", "")]);
     let label = |name: &str, clique: Option<&str>| {
-        index.apply_node(name, NodeObject { clique: clique.map(Into::into), ..NodeObject::default() });
+        let labels = clique.map(|clique| (CLIQUE.to_owned(), clique.to_owned())).into_iter().collect();
+        index.apply_node(name, NodeObject { labels, ..NodeObject::default() });
         index.node(name).expect("it is known").clique.as_deref().map(str::to_owned)
     };
     assert_eq!(label("a1", None).as_deref(), Some("a.0"));

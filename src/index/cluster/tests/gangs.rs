@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Held;
+use crate::pod::SchedulingTerms;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -18,6 +19,11 @@ fn group(name: &str) -> PodGroup {
 
 fn member(of: &str, number: usize, cards: u32, gib: u64) -> PodView {
     PodView { group: Some(group(of).into()), ..pod(&format!("{of}-{number}"), cards, gib, 0) }
+}
+
+fn gated(pod: &PodView) -> PodView {
+    let scheduling = SchedulingTerms { gates: vec!["quota".into()], ..SchedulingTerms::default() };
+    PodView { scheduling: scheduling.into(), ..pod.clone() }
 }
 
 /// Shows a group of so many pods, each with a GPU of its own.
@@ -127,9 +133,9 @@ fn members_without_gpus_count_and_gated_ones_do_not() {
     let too_few = Held::Refused("pod group g needs 2 pods at once, and there are 1".into());
     assert_eq!(index.hold(&demand(&worker), &["n1"], now), too_few, "no watch is behind");
     let launcher = PodView { containers: Vec::new(), ..member("g", 1, 1, 1) };
-    index.apply_pod(&PodView { is_gated: true, ..launcher.clone() }, now);
+    index.apply_pod(&gated(&launcher), now);
     assert_eq!(index.hold(&demand(&worker), &["n1"], now), too_few);
-    index.apply_pod(&PodView { is_gated: true, ..worker.clone() }, now);
+    index.apply_pod(&gated(&worker), now);
     assert!(matches!(index.hold(&demand(&worker), &["n1"], now), Held::Unseen(_)), "its gates are gone");
     index.apply_pod(&worker, now);
     index.apply_pod(&launcher, now);
@@ -217,7 +223,10 @@ fn nothing_is_held_for_pods_of_another_scheduler() {
     let (n1, now) = (node("n1", 4), Instant::now());
     let index = index(&[&n1]);
     let pods = show(&index, "g", 3, 2);
-    let of = |scheduler: &str, number| PodView { scheduler: scheduler.into(), ..member("g", number, 1, 40) };
+    let of = |scheduler: &str, number| {
+        let scheduling = SchedulingTerms { scheduler: scheduler.into(), ..SchedulingTerms::default() };
+        PodView { scheduling: scheduling.into(), ..member("g", number, 1, 40) }
+    };
     (2..6).for_each(|number| index.apply_pod(&of("nobody", number), now));
     let at = |pod: &PodView| index.hold(&demand(pod), &["n1"], now);
     assert_eq!(refused(at(&pods[0])), "pod group g needs 3 pods at once, and there are 2");

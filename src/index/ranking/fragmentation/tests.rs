@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::time::Instant;
 
 use divvy_api::gpunode::GpuNode;
+use divvy_api::pod::wire::Resources;
 use divvy_api::{Cores, GpuRequest, Memory, MemoryAmount};
 use divvy_placement::{Expected, Kind};
 use proptest::prelude::*;
@@ -77,7 +78,7 @@ fn expected(gib: u64) -> Expected {
 
 fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
     let (uid, node) = (format!("busy-{pod}"), Some(NAMES[node].to_owned()));
-    PodView { name: uid.clone(), uid, node, cpu_milli, ..PodView::default() }
+    PodView { name: uid.clone(), uid, node, requests: Resources::of_cpu(cpu_milli), ..PodView::default() }
 }
 
 /// Nodes with what they are worth, in the order of the names.
@@ -113,7 +114,10 @@ impl Cluster {
         let index = index(&mix);
         self.reports.iter().for_each(|(at, report)| index.apply_gpu_node(NAMES[*at], report));
         self.node_objects.iter().for_each(|(at, cpu)| {
-            index.apply_node(NAMES[*at], NodeObject { allocatable_cpu: Some(*cpu), ..NodeObject::default() });
+            index.apply_node(
+                NAMES[*at],
+                NodeObject { allocatable: Some(Resources::of_cpu(*cpu)), ..NodeObject::default() },
+            );
         });
         self.pods.values().for_each(|pod| index.apply_pod(pod, Instant::now()));
         // It has counted these pods meanwhile.
@@ -145,7 +149,7 @@ proptest! {
                     cluster.reports.remove(&at);
                 }
                 Step::Machine(at, cpu) => {
-                    index.apply_node(NAMES[at], NodeObject { allocatable_cpu: Some(cpu), ..NodeObject::default() });
+                    index.apply_node(NAMES[at], NodeObject { allocatable: Some(Resources::of_cpu(cpu)), ..NodeObject::default() });
                     cluster.node_objects.insert(at, cpu);
                 }
                 Step::AskedInAdvance => index.ask_in_advance(),
@@ -161,7 +165,7 @@ proptest! {
                     cluster.pods.remove(&uid);
                 }
                 Step::Reserved { cards, gib } => {
-                    let pod = PodView { cpu_milli: 500, ..pod(&format!("p{number}"), cards, gib, 10) };
+                    let pod = PodView { requests: Resources::of_cpu(500), ..pod(&format!("p{number}"), cards, gib, 10) };
                     let Some((at, _)) = ranked(&index, &pod).into_iter().max_by_key(|(_, score)| *score) else { continue };
                     let demand = Demand::of(&pod, index.config()).expect("a request").expect("cards");
                     let Ok(planned) = index.reserve(&Arc::new(demand), NAMES[at], Instant::now()) else { continue };
@@ -171,7 +175,7 @@ proptest! {
                     cluster.pods.insert(bound.uid.clone(), bound);
                 }
                 Step::NodeRef { cards, gib, cores, cpu } => {
-                    let mut asked = PodView { cpu_milli: cpu, ..pod("a", cards, gib, cores) };
+                    let mut asked = PodView { requests: Resources::of_cpu(cpu), ..pod("a", cards, gib, cores) };
                     if cards == 0 {
                         asked.containers.clear();
                     }
@@ -205,15 +209,15 @@ fn pods_go_where_least_usable_capacity_is_lost() {
     };
     let index = index(&ExpectedRequests { requests: vec![Expected { kind: large, weight: 1 }], counted: 1000 });
     for (name, cpu) in [("n0", 8000), ("n1", 7000), ("n2", 64_000)] {
-        index.apply_node(name, NodeObject { allocatable_cpu: Some(cpu), ..NodeObject::default() });
+        index.apply_node(name, NodeObject { allocatable: Some(Resources::of_cpu(cpu)), ..NodeObject::default() });
         index.apply_gpu_node(name, &node(name, 1));
     }
     let best =
         |pod: &PodView| ranked(&index, pod).into_iter().max_by_key(|(_, score)| *score).map(|(name, _)| NAMES[name]);
     assert_eq!(best(&pod("small", 1, 5, 10)), Some("n1"), "its card is lost to large ones already");
-    let small = PodView { cpu_milli: 1000, containers: Vec::new(), ..pod("busy", 1, 1, 1) };
+    let small = PodView { requests: Resources::of_cpu(1000), containers: Vec::new(), ..pod("busy", 1, 1, 1) };
     assert_eq!(best(&small), Some("n1"), "without cards, too");
-    let busy = PodView { cpu_milli: 60_000, node: Some("n2".into()), ..small };
+    let busy = PodView { requests: Resources::of_cpu(60_000), node: Some("n2".into()), ..small };
     index.apply_pod(&busy, Instant::now());
     index.delete_gpu_node("n1");
     assert_eq!(best(&pod("small", 1, 5, 10)), Some("n2"), "4 cores are left there, too few for a large one");
@@ -253,10 +257,10 @@ fn busy_gpu_that_the_pod_would_not_take_costs_nothing() {
 fn node_with_own_reservation_is_scored_without_it() {
     let index = index(&ExpectedRequests { requests: vec![expected(20)], counted: 1000 });
     for name in ["n0", "n1"] {
-        index.apply_node(name, NodeObject { allocatable_cpu: Some(8000), ..NodeObject::default() });
+        index.apply_node(name, NodeObject { allocatable: Some(Resources::of_cpu(8000)), ..NodeObject::default() });
         index.apply_gpu_node(name, &node(name, 1));
     }
-    let asked = PodView { cpu_milli: 4000, ..pod("a", 1, 30, 0) };
+    let asked = PodView { requests: Resources::of_cpu(4000), ..pod("a", 1, 30, 0) };
     let before = ranked(&index, &asked);
     let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
     index.reserve(&Arc::new(demand), "n0", Instant::now()).expect("room");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use divvy_index::demand::{Demand, Shape};
-use divvy_index::explain::is_tolerated;
+use divvy_index::node_selection::is_tolerated;
 use divvy_index::{Index, Node, Query};
 use divvy_placement::Card;
 use serde::Serialize;
@@ -114,7 +114,7 @@ fn groups<'a>(index: &Index, pods: &'a [LivePod]) -> Vec<Group<'a>> {
     let mut groups: HashMap<(Shape, u32, u32, String), Group<'a>> = HashMap::new();
     for pod in pods {
         let Ok(Some(demand)) = Demand::of(&pod.view, index.config()) else { continue };
-        let key = (demand.shape(), demand.cpu_milli, pod.memory, format!("{:?}", pod.tolerations));
+        let key = (demand.shape(), demand.requests.cpu_milli, pod.memory, format!("{:?}", pod.tolerations));
         groups.entry(key).or_insert_with(|| Group { demand: demand.into(), pod, pods: 0 }).pods += 1;
     }
     let mut groups: Vec<Group<'a>> = groups.into_values().collect();
@@ -131,7 +131,7 @@ impl NodeCapacity<'_> {
             (self.is_closed, Reason::Unschedulable),
             (self.node.taints.iter().any(|taint| !is_tolerated(taint, &pod.tolerations)), Reason::Taint),
             (!fits_gpus, Reason::TooLittle),
-            (self.cpu < pod.view.cpu_milli, Reason::Cpu),
+            (self.cpu < pod.view.requests.cpu_milli, Reason::Cpu),
             (self.memory < pod.memory, Reason::Memory),
         ];
         reasons.into_iter().find(|(is_so, _)| *is_so).map_or(Reason::Usable, |(_, reason)| reason)

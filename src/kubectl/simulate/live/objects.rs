@@ -50,7 +50,7 @@ pub(super) fn requested_of_nodes<'a>(pods: impl Iterator<Item = &'a LivePod>) ->
     for pod in pods {
         let Some(node) = &pod.view.node else { continue };
         let (cpu, memory) = requested.entry(node).or_default();
-        (*cpu, *memory) = (cpu.saturating_add(pod.view.cpu_milli), memory.saturating_add(pod.memory));
+        (*cpu, *memory) = (cpu.saturating_add(pod.view.requests.cpu_milli), memory.saturating_add(pod.memory));
     }
     requested
 }
@@ -159,7 +159,7 @@ mod tests {
             "containers": [container("main", "500Mi", None), container("log", "one gigabyte", None)],
             "overhead": { "memory": "1k" },
         }));
-        assert_eq!((pod.memory, pod.view.cpu_milli, pod.is_of_node), (1125, 3000, true));
+        assert_eq!((pod.memory, pod.view.requests.cpu_milli, pod.is_of_node), (1125, 3000, true));
     }
 
     #[test]

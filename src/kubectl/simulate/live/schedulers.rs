@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use divvy_api::annotation::PolicyName;
 use divvy_api::request::Sharing;
 use divvy_index::demand::Demand;
-use divvy_index::explain::is_tolerated;
+use divvy_index::node_selection::is_tolerated;
 use divvy_index::{Index, Node};
 use divvy_placement::{Card, is_allowed};
 use divvy_simulate::churn::Unplaced;
@@ -143,7 +143,7 @@ impl<'a> Facts<'a> {
     fn kind(&self, index: &Index, pod: &LivePod) -> Option<Kind> {
         let tolerated = |(_, taint): &(usize, &&Taint)| is_tolerated(taint, &pod.tolerations);
         let without_gpus = Kind {
-            cpu: pod.view.cpu_milli,
+            cpu: pod.view.requests.cpu_milli,
             memory: pod.memory,
             cards: 0,
             part: Part::default(),

@@ -1,26 +1,30 @@
 //! What keeps a pod off Nodes apart from resources: its node selector and affinity, and the Nodes' taints.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use k8s_openapi::api::core::v1::{
-    Affinity, NodeSelectorRequirement, NodeSelectorTerm, PodSchedulingGate, Taint, Toleration,
-};
-use serde::{Deserialize, Deserializer};
+use k8s_openapi::api::core::v1::{Affinity, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use serde::Serialize;
 
-/// The part of a pod's spec that says which Nodes it may run on, decoded from the pod.
-#[derive(Clone, Debug, Default)]
+/// The part of a pod's spec that says which Nodes it may run on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeSelection {
     labels: BTreeMap<String, String>,
     /// Terms of the required node affinity, of which one has to match; `None`: there is none.
     terms: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
-    /// Scheduling gates: while there is one, no scheduler looks at the pod.
-    pub gates: Vec<String>,
 }
 
+/// What keeps a pod off a Node.
+enum Obstacle<'a> {
+    Label { key: &'a str, wanted: &'a str, present: Option<&'a String> },
+    Affinity,
+    Taint(&'a Taint),
+}
+
+const CORDON: &str = "node.kubernetes.io/unschedulable";
 /// Taints that repeat what a Node's `spec.unschedulable` and its condition Ready say (the node lifecycle controller's).
-const OF_CONDITIONS: [&str; 3] =
-    ["node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const OF_CONDITIONS: [&str; 3] = [CORDON, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// Whether a pod with these tolerations is let in.
 pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
@@ -42,54 +46,75 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 // === impl NodeSelection ===
 
 impl NodeSelection {
+    /// Of `spec.nodeSelector`, `spec.affinity` and `spec.tolerations`.
+    pub fn new(
+        labels: Option<BTreeMap<String, String>>,
+        affinity: Option<Affinity>,
+        tolerations: Option<Vec<Toleration>>,
+    ) -> Self {
+        let of_nodes = affinity.and_then(|affinity| affinity.node_affinity);
+        let required = of_nodes.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
+        Self {
+            labels: labels.unwrap_or_default(),
+            terms: required.map(|required| required.node_selector_terms),
+            tolerations: tolerations.unwrap_or_default(),
+        }
+    }
+
+    /// Whether it tolerates a cordon, as a `DaemonSet`'s pods do.
+    pub fn tolerates_cordon(&self) -> bool {
+        let cordon = Taint { key: CORDON.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
+        is_tolerated(&cordon, &self.tolerations)
+    }
+
     /// Why the pod may not run on a Node with this name, these labels and these taints; `None` if it may. A cordon, and
     /// whether the Node is ready, aren't considered.
     pub fn mismatch(&self, name: &str, labels: &BTreeMap<String, String>, taints: &[Taint]) -> Option<String> {
-        let wanted = self.labels.iter().find(|(key, value)| labels.get(*key) != Some(*value));
-        if let Some((key, value)) = wanted {
-            return Some(match labels.get(key) {
-                Some(other) => format!("the pod's nodeSelector asks for {key}={value}, the node has {key}={other}"),
-                None => format!("the pod's nodeSelector asks for {key}={value}, the node has no label {key}"),
-            });
+        self.obstacle(name, labels, taints).map(|obstacle| obstacle.to_string())
+    }
+
+    /// Whether the pod may run on such a Node.
+    pub(crate) fn matches(&self, name: &str, labels: &BTreeMap<String, String>, taints: &[Taint]) -> bool {
+        self.obstacle(name, labels, taints).is_none()
+    }
+
+    fn obstacle<'a>(
+        &'a self,
+        name: &str,
+        labels: &'a BTreeMap<String, String>,
+        taints: &'a [Taint],
+    ) -> Option<Obstacle<'a>> {
+        if let Some((key, value)) = self.labels.iter().find(|(key, value)| labels.get(*key) != Some(*value)) {
+            return Some(Obstacle::Label { key, wanted: value, present: labels.get(key) });
         }
         let matches = |term: &NodeSelectorTerm| term_matches(term, name, labels);
         if self.terms.as_ref().is_some_and(|terms| !terms.iter().any(matches)) {
-            return Some("the node's labels don't match the pod's required node affinity".to_owned());
+            return Some(Obstacle::Affinity);
         }
         let hard = taints.iter().filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"));
         let mut hard = hard.filter(|taint| !OF_CONDITIONS.contains(&&*taint.key));
-        let taint = hard.find(|taint| !is_tolerated(taint, &self.tolerations))?;
-        let value = taint.value.as_deref().filter(|value| !value.is_empty());
-        let value = value.map(|value| format!("={value}")).unwrap_or_default();
-        Some(format!("the pod doesn't tolerate the node's taint {}{value}:{}", taint.key, taint.effect))
+        hard.find(|taint| !is_tolerated(taint, &self.tolerations)).map(Obstacle::Taint)
     }
 }
 
-impl<'de> Deserialize<'de> for NodeSelection {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Pod {
-            #[serde(default)]
-            spec: Option<Spec>,
+// === impl Obstacle ===
+
+impl fmt::Display for Obstacle<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label { key, wanted, present: Some(other) } => {
+                write!(f, "the pod's nodeSelector asks for {key}={wanted}, the node has {key}={other}")
+            }
+            Self::Label { key, wanted, present: None } => {
+                write!(f, "the pod's nodeSelector asks for {key}={wanted}, the node has no label {key}")
+            }
+            Self::Affinity => f.write_str("the node's labels don't match the pod's required node affinity"),
+            Self::Taint(Taint { key, value, effect, .. }) => {
+                let value = value.as_deref().filter(|value| !value.is_empty());
+                let value = value.map(|value| format!("={value}")).unwrap_or_default();
+                write!(f, "the pod doesn't tolerate the node's taint {key}{value}:{effect}")
+            }
         }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Spec {
-            node_selector: Option<BTreeMap<String, String>>,
-            affinity: Option<Affinity>,
-            tolerations: Option<Vec<Toleration>>,
-            scheduling_gates: Option<Vec<PodSchedulingGate>>,
-        }
-        let Spec { node_selector, affinity, tolerations, scheduling_gates } =
-            Pod::deserialize(source)?.spec.unwrap_or_default();
-        let of_nodes = affinity.and_then(|affinity| affinity.node_affinity);
-        let required = of_nodes.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
-        Ok(Self {
-            labels: node_selector.unwrap_or_default(),
-            terms: required.map(|required| required.node_selector_terms),
-            tolerations: tolerations.unwrap_or_default(),
-            gates: scheduling_gates.unwrap_or_default().into_iter().map(|gate| gate.name).collect(),
-        })
     }
 }
 
@@ -123,12 +148,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::pod::PodView;
 
     fn mismatch(spec: &Value, labels: &[(&str, &str)], taints: &Value) -> Option<String> {
-        let pod = NodeSelection::deserialize(json!({ "spec": spec })).expect("a pod");
+        let pod: PodView = serde_json::from_value(json!({ "spec": spec })).expect("a pod");
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let taints: Vec<Taint> = serde_json::from_value(taints.clone()).expect("taints");
-        pod.mismatch("n1", &labels, &taints)
+        pod.scheduling.selection.mismatch("n1", &labels, &taints)
     }
 
     fn affinity(requirement: &Value) -> Value {

@@ -1,0 +1,284 @@
+//! Nodes for waiting pods, chosen before their scheduler sees them: by priority, then age, and a pod that finds no room keeps
+//! nobody else back.
+//!
+//! Equal pods wait in one [line](crate::state::Parked). A line that finds no room is left alone until a node has gained what
+//! one of its pods could use, so that it costs nothing meanwhile.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_api::annotation::Planned;
+
+use super::{Index, NotReserved};
+use crate::demand::{Demand, Shape};
+use crate::fit::Query;
+use crate::ranking::shortlist;
+use crate::snapshot::{Node, NodeRef};
+use crate::state::{BOUND_WITHIN, Due, Parked, REPORTED_WITHIN, Source, Start};
+use crate::unpoisoned;
+
+/// What is to be written of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Its node is nominated, and its gate goes with the plan.
+    Place {
+        /// The pod.
+        demand: Arc<Demand>,
+        /// Its plan, for which GPUs are reserved.
+        planned: Planned,
+    },
+    /// Its gate goes: no node could hold it even by sums, so that an autoscaler has to see it, or it isn't ours to plan.
+    LetGo {
+        /// UID of the pod.
+        uid: Arc<str>,
+        /// Namespace of the pod.
+        namespace: String,
+        /// Name of the pod.
+        name: String,
+    },
+}
+
+/// Where a pod finds no room.
+#[derive(Debug)]
+struct Nowhere {
+    by_quota: bool,
+    /// Whether no node has what it requests even in sum.
+    is_lacking: bool,
+}
+
+/// How long no node has had what pods request, before autoscalers are to see them: usually other pods end meanwhile.
+const LACKING_FOR: Duration = Duration::from_secs(10);
+/// How often another node is tried for a pod whose node was taken meanwhile.
+const ATTEMPTS: usize = 3;
+
+// === impl Index ===
+
+impl Index {
+    /// Plans pods until there are about so many steps, or until this time, and reserves GPUs for those that have a place.
+    /// `busy` are pods of earlier steps that are being written. Returns whether there is more to plan now.
+    pub fn plan(&self, most: usize, until: Instant, busy: &HashSet<Arc<str>>) -> (Vec<Step>, bool) {
+        self.wake_lines();
+        let (mut steps, mut is_more) = (Vec::new(), true);
+        while steps.len() < most && Instant::now() < until {
+            let Some(line) = unpoisoned(self.state.lock()).queue.first() else {
+                is_more = false;
+                break;
+            };
+            steps.extend(self.plan_line(line));
+        }
+        steps.extend(self.let_go(most.saturating_sub(steps.len()), busy));
+        (steps, is_more)
+    }
+
+    /// Pods that wait with our gate and no other: it is the planner's turn.
+    pub fn gated(&self) -> usize {
+        unpoisoned(self.state.lock()).waiting().filter(|demand| demand.scheduling.is_ours()).count()
+    }
+
+    /// Gates to remove where pods get none any more.
+    pub fn surplus_gates(&self, most: usize, busy: &HashSet<Arc<str>>) -> Vec<Step> {
+        let state = unpoisoned(self.state.lock());
+        let gated = state.waiting().filter(|demand| demand.scheduling.has_our_gate());
+        let steps = gated.map(|demand| Step::let_go(demand)).chain(astray(&state.astray));
+        steps.filter(|step| !busy.contains(step.uid())).take(most).collect()
+    }
+
+    /// The gate of a pod is gone.
+    pub fn ungated(&self, uid: &str) {
+        self.change(|state| state.ungated(uid));
+    }
+
+    /// The gate of a pod is gone, and its scheduler sees its nominated node: the reservation lasts until the pod is bound, or
+    /// until the watch shows that it is nominated no more.
+    pub fn nominated(&self, uid: &str, now: Instant) {
+        unpoisoned(self.state.lock()).renew(uid, now + REPORTED_WITHIN);
+    }
+
+    /// Has lines tried again that may find room on nodes that have gained some.
+    fn wake_lines(&self) {
+        let (gained, parked) = {
+            let mut state = unpoisoned(self.state.lock());
+            let gained = std::mem::take(&mut state.gained);
+            (gained, state.queue.parked().map(|(line, parked)| (line, parked.clone())).collect::<Vec<_>>())
+        };
+        if gained.is_empty() && !parked.iter().any(|(_, parked)| parked.by_quota) {
+            return;
+        }
+        let view = self.view();
+        let gained: Vec<(u32, &Arc<Node>)> = gained
+            .iter()
+            .filter_map(|name| {
+                let place = view.place(name)?;
+                Some((place, view.node(place)?))
+            })
+            .collect();
+        let may_fit = |demand: &Arc<Demand>| {
+            let query = Query::new(demand, &self.config);
+            gained.iter().any(|(place, node)| node.takes(demand) && query.at_best(&view, *place).is_some())
+        };
+        let wakes = |parked: &Parked| {
+            let is_allowed = |demand: &Arc<Demand>| parked.by_quota && self.exceeded(demand).is_empty();
+            parked.samples.iter().any(|demand| is_allowed(demand) || may_fit(demand))
+        };
+        for (line, _) in parked.iter().filter(|(_, parked)| wakes(parked)) {
+            unpoisoned(self.state.lock()).queue.wake(*line);
+        }
+    }
+
+    /// Places of the first pod of a line, or of the pods that start together. A line without a place is parked.
+    fn plan_line(&self, line: u64) -> Vec<Step> {
+        let start = unpoisoned(self.state.lock()).start(line);
+        let planned = match &start {
+            Start::Pods(pods) => self.plan_some(pods),
+            Start::Together(Due { members, least, .. }) => self.plan_together(members, *least),
+            Start::Waits(parked) => Err(parked.clone()),
+        };
+        planned.unwrap_or_else(|parked| {
+            let queue = &mut unpoisoned(self.state.lock()).queue;
+            // Members that were given back have a line of their own.
+            let line = if let Start::Together(Due { group, .. }) = &start { queue.line_of(group) } else { Some(line) };
+            if let Some(line) = line {
+                queue.park(line, parked);
+            }
+            Vec::new()
+        })
+    }
+
+    /// Places of the first of these pods that find one; of each shape only one fails.
+    fn plan_some(&self, pods: &[Arc<Demand>]) -> Result<Vec<Step>, Parked> {
+        let (mut failed, mut parked) = (HashSet::<Shape>::new(), Parked::default());
+        for demand in pods {
+            if failed.contains(&demand.shape()) {
+                continue;
+            }
+            match self.place(demand) {
+                Ok(step) => return Ok(step.into_iter().collect()),
+                Err(nowhere) => {
+                    failed.insert(demand.shape());
+                    parked.add(demand, &nowhere);
+                }
+            }
+        }
+        Err(parked)
+    }
+
+    /// Places of at least so many members of a group, or of none.
+    fn plan_together(&self, members: &[Arc<Demand>], least: usize) -> Result<Vec<Step>, Parked> {
+        let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
+        let mut failed = HashSet::<Shape>::new();
+        for demand in members {
+            if members.len() - failures < least {
+                break;
+            }
+            if failed.contains(&demand.shape()) {
+                failures += 1;
+                continue;
+            }
+            match self.place(demand) {
+                Ok(step) => {
+                    failures += usize::from(step.is_none());
+                    steps.extend(step);
+                }
+                Err(nowhere) => {
+                    failed.insert(demand.shape());
+                    failures += 1;
+                    parked.add(demand, &nowhere);
+                }
+            }
+        }
+        if steps.len() >= least {
+            return Ok(steps);
+        }
+        let mut state = unpoisoned(self.state.lock());
+        // Nobody gains by what is given back.
+        let gained = state.gained.clone();
+        self.publish(&mut state, |state| steps.iter().flat_map(|step| state.failed(step.uid())).collect());
+        state.gained = gained;
+        parked.lacking_since = None; // a scheduler that knows no groups would start some without the others
+        Err(parked)
+    }
+
+    /// The best node for a pod, where GPUs are reserved for it now.
+    fn place(&self, demand: &Arc<Demand>) -> Result<Option<Step>, Nowhere> {
+        let mut by_quota = false;
+        for _ in 0..ATTEMPTS {
+            let exceeded = self.exceeded(demand);
+            by_quota |= !exceeded.is_empty();
+            let allowed = demand.avoiding(&exceeded);
+            let (query, view) = (Query::new(&allowed, &self.config), self.view());
+            let takes = |asked: &NodeRef| view.node(asked.place).is_some_and(|node| node.takes(demand));
+            let nodes: Vec<NodeRef> = view.all().filter(takes).collect();
+            if nodes.is_empty() {
+                return Err(Nowhere { by_quota, is_lacking: true });
+            }
+            let (near, others) = self.near(&query, &view, nodes);
+            let mut ranking = self.rank_nodes(&query, &view, (others, false), None);
+            if !near.is_empty() {
+                ranking.add_near(self.rank_nodes(&query, &view, (near, false), None));
+            }
+            shortlist(&mut ranking.fitting, 1);
+            let Some(best) = ranking.fitting.first().and_then(|(best, _)| view.node(best.place)) else {
+                return Err(Nowhere { by_quota, is_lacking: false });
+            };
+            let until = (Source::Planned, Instant::now() + BOUND_WITHIN);
+            let mut state = unpoisoned(self.state.lock());
+            if !state.is_queued(&demand.uid) {
+                return Ok(None); // it has just ended, or somebody has bound it
+            }
+            match self.plan_and_reserve(&mut state, demand, &best.name, until) {
+                Ok(planned) => return Ok(Some(Step::Place { demand: Arc::clone(demand), planned })),
+                Err(refused) => by_quota |= matches!(refused, NotReserved::Exceeded { .. }),
+            }
+        }
+        Err(Nowhere { by_quota, is_lacking: false })
+    }
+
+    /// Gates to remove of pods that no node has had room for even in sum for a while, and of those that request no GPUs.
+    fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>) -> Vec<Step> {
+        let (state, now) = (unpoisoned(self.state.lock()), Instant::now());
+        let is_over = |parked: &Parked| parked.lacking_since.is_some_and(|since| since + LACKING_FOR <= now);
+        let lines = state.queue.parked().filter(|(_, parked)| is_over(parked)).map(|(line, _)| line);
+        let pods = lines.flat_map(|line| state.queue.pods(line)).filter_map(|uid| state.demand(uid));
+        let gated = pods.filter(|demand| demand.scheduling.has_our_gate()).map(|demand| Step::let_go(demand));
+        gated.chain(astray(&state.astray)).filter(|step| !busy.contains(step.uid())).take(most).collect()
+    }
+}
+
+fn astray(pods: &BTreeMap<Arc<str>, (String, String)>) -> impl Iterator<Item = Step> {
+    pods.iter().map(|(uid, (namespace, name))| Step::LetGo {
+        uid: Arc::clone(uid),
+        namespace: namespace.clone(),
+        name: name.clone(),
+    })
+}
+
+// === impl Step ===
+
+impl Step {
+    /// UID of the pod.
+    pub fn uid(&self) -> &Arc<str> {
+        match self {
+            Self::Place { demand, .. } => &demand.uid,
+            Self::LetGo { uid, .. } => uid,
+        }
+    }
+
+    fn let_go(demand: &Demand) -> Self {
+        let Demand { uid, namespace, name, .. } = demand;
+        Self::LetGo { uid: Arc::clone(uid), namespace: namespace.clone(), name: name.clone() }
+    }
+}
+
+// === impl Parked ===
+
+impl Parked {
+    fn add(&mut self, demand: &Arc<Demand>, nowhere: &Nowhere) {
+        let Nowhere { by_quota, is_lacking } = *nowhere;
+        let is_first = self.samples.is_empty();
+        self.by_quota |= by_quota;
+        let since = if is_first { Some(Instant::now()) } else { self.lacking_since };
+        self.lacking_since = since.filter(|_| is_lacking);
+        self.samples.push(Arc::clone(demand));
+    }
+}

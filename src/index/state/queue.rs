@@ -1,0 +1,176 @@
+//! Pods that wait to be planned: in lines of equal ones, each of which waits for room or is to be tried.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::demand::{Demand, Shape};
+use crate::pod_group::PodGroup;
+
+/// Lines of waiting pods. A line is tried again and again until it is [parked](Self::park).
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    numbers: HashMap<Key, u64>,
+    lines: BTreeMap<u64, Line>,
+    /// Line of each pod, by UID, and its turn there.
+    known: HashMap<Arc<str>, (u64, Place)>,
+    /// Lines to try, by the turn of their first pod.
+    ready: BTreeSet<(Place, u64)>,
+    next: u64,
+}
+
+/// What makes pods equal: where one finds no room, none does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Pods {
+        shape: Shape,
+        namespace: String,
+        priority: i32,
+        /// Requests, node selection and all else, as text.
+        terms: String,
+    },
+    /// The pods of a group start together.
+    Group(Arc<PodGroup>),
+}
+
+/// Turn of a pod: higher priorities first, then older pods.
+type Place = (Reverse<i32>, Option<Timestamp>, Arc<str>);
+
+#[derive(Debug)]
+struct Line {
+    key: Key,
+    pods: BTreeSet<Place>,
+    parked: Option<Parked>,
+}
+
+/// Why and since when a line waits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parked {
+    /// Pods to try where a node has gained room, one of each shape.
+    pub(crate) samples: Vec<Arc<Demand>>,
+    /// Whether a `GpuQuota` has a part in it: then it may end without a change of any node.
+    pub(crate) by_quota: bool,
+    /// Since when no node has had what the pods request even in sum; `None` if one has.
+    pub(crate) lacking_since: Option<Instant>,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Adds a pod, or moves it to the line where it belongs now. A group whose pods become more is tried again.
+    pub(crate) fn add(&mut self, demand: &Demand) {
+        let key = Key::of(demand);
+        let known = self.known.get(&demand.uid).and_then(|(number, _)| self.lines.get(number));
+        if known.is_some_and(|line| line.key == key) {
+            return;
+        }
+        self.remove(&demand.uid);
+        let number = *self.numbers.entry(key.clone()).or_insert_with(|| {
+            self.next += 1;
+            self.next
+        });
+        self.lines.entry(number).or_insert_with(|| Line { key, pods: BTreeSet::new(), parked: None });
+        let place = (Reverse(demand.priority), demand.scheduling.created, Arc::clone(&demand.uid));
+        self.known.insert(Arc::clone(&demand.uid), (number, place.clone()));
+        self.change(number, |line| {
+            line.pods.insert(place);
+            line.parked = line.parked.take().filter(|_| matches!(line.key, Key::Pods { .. }));
+        });
+    }
+
+    /// Removes a pod that doesn't wait any more.
+    pub(crate) fn remove(&mut self, uid: &str) {
+        let Some((number, place)) = self.known.remove(uid) else { return };
+        self.change(number, |line| {
+            line.pods.remove(&place);
+        });
+    }
+
+    /// The line whose turn it is.
+    pub(crate) fn first(&self) -> Option<u64> {
+        self.ready.first().map(|(_, number)| *number)
+    }
+
+    /// UIDs of a line's pods, the first one first.
+    pub(crate) fn pods(&self, number: u64) -> impl Iterator<Item = &Arc<str>> {
+        self.lines.get(&number).into_iter().flat_map(|line| &line.pods).map(|(_, _, uid)| uid)
+    }
+
+    /// The group of a line's pods, if they start together.
+    pub(crate) fn group(&self, number: u64) -> Option<&Arc<PodGroup>> {
+        match &self.lines.get(&number)?.key {
+            Key::Group(group) => Some(group),
+            Key::Pods { .. } => None,
+        }
+    }
+
+    /// Leaves a line alone until it is [woken](Self::wake).
+    pub(crate) fn park(&mut self, number: u64, parked: Parked) {
+        self.change(number, |line| line.parked = Some(parked));
+    }
+
+    /// Has a line tried again.
+    pub(crate) fn wake(&mut self, number: u64) {
+        self.change(number, |line| line.parked = None);
+    }
+
+    /// The line of a group.
+    pub(crate) fn line_of(&self, group: &Arc<PodGroup>) -> Option<u64> {
+        self.numbers.get(&Key::Group(Arc::clone(group))).copied()
+    }
+
+    /// Has the line of a group tried again, if it has one.
+    pub(crate) fn wake_group(&mut self, group: &Arc<PodGroup>) {
+        self.line_of(group).into_iter().for_each(|line| self.wake(line));
+    }
+
+    /// Whether a pod waits in a line.
+    pub(crate) fn has(&self, uid: &str) -> bool {
+        self.known.contains_key(uid)
+    }
+
+    /// Lines that wait for room.
+    pub(crate) fn parked(&self) -> impl Iterator<Item = (u64, &Parked)> {
+        self.lines.iter().filter_map(|(number, line)| Some((*number, line.parked.as_ref()?)))
+    }
+
+    /// Changes a line, and keeps its turn with its first pod. One without pods goes.
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Line)) {
+        let Some(line) = self.lines.get_mut(&number) else { return };
+        if let Some(first) = line.pods.first() {
+            self.ready.remove(&(first.clone(), number));
+        }
+        change(line);
+        match line.pods.first() {
+            None => {
+                self.numbers.remove(&line.key);
+                self.lines.remove(&number);
+            }
+            Some(first) if line.parked.is_none() => {
+                self.ready.insert((first.clone(), number));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    fn of(demand: &Demand) -> Self {
+        if let Some(group) = &demand.group {
+            return Self::Group(Arc::clone(group));
+        }
+        let Demand { namespace, priority, requests, scheduling, .. } = demand;
+        let terms = (&requests, &scheduling.selection, scheduling.never_preempts);
+        Self::Pods {
+            shape: demand.shape(),
+            namespace: namespace.clone(),
+            priority: *priority,
+            terms: format!("{terms:?}"),
+        }
+    }
+}
