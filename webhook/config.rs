@@ -1,13 +1,13 @@
 //! The configuration of divvy-webhook: every key once, and what the keys must agree on. `divvy_runtime::settings` says how they
 //! are written and which source wins.
 //!
-//! From resourceCount to loadAware they are those of the cluster's configuration, which daemons share.
+//! From resourceCount to schedulers they are those of the cluster's configuration, which daemons share.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
-use divvy_api::config::{ClusterConfig, ClusterConfigError, Version};
+use divvy_api::config::{ClusterConfig, ClusterConfigError, Scheduling, Version};
 use divvy_api::names::ResourceName;
 use divvy_dialects::Dialect;
 use divvy_index::demand::SchedulingConfig;
@@ -20,6 +20,10 @@ use serde::{Deserialize, Serialize};
 use crate::admission::ConflictingVariables;
 
 divvy_runtime::keys! {
+    file {
+        /// Refused: `scheduling` replaces it.
+        extender: Replaced,
+    }
     required {
         /// Name of this pod, its holder identity in the Lease; in a pod from metadata.name
         pod_name: ObjectName,
@@ -54,10 +58,14 @@ divvy_runtime::keys! {
     node_policy: PolicyName = card_policy,
     /// Whether GPUs that are busier than their shares come after others: on or off; requires publishUtilization of divvy-node
     load_aware: Switch = Switch::default(),
+    /// Who chooses the nodes of pods that request GPUs: gates (the leader, and kube-scheduler follows), extender (kube-scheduler, which calls the webhook) or node (kube-scheduler, by amounts per node and a preferred affinity to the nodes that fit)
+    scheduling: Scheduling = Scheduling::default(),
+    /// Schedulers whose pods get the scheduling gate, with gates: those that try status.nominatedNodeName first
+    schedulers: List<String> = List(ClusterConfig::default().schedulers),
+    /// Whether the leader evicts pods of lower priority for a pod that fits nowhere, with gates: on or off
+    preemption: Switch = Switch::On,
     /// Most nodes that the extender's filter returns, the best ones: 1 to 5000; 0 for all that fit
     shortlist: Within<0, 5000> = Within::new(16),
-    /// Whether kube-scheduler calls the extender: on or off; when off, pods that request GPUs get a preferred node affinity to the nodes that fit
-    extender: Switch = Switch::Off,
     /// Whether nodes with free GPUs get taints of effect PreferNoSchedule, which pods that request GPUs tolerate: on or off; other pods then leave the CPU beside free GPUs to pods that need it. When off, the taints are removed
     soft_taints: Switch = Switch::On,
     /// Other systems whose words are translated in new pods, such as hami or gpushare; a map of name and settings in the file
@@ -78,7 +86,7 @@ divvy_runtime::keys! {
 
     /// Address of the TLS listener of admission reviews
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8443).into(),
-    /// Address of the TLS listener of the extender, with extender on
+    /// Address of the TLS listener of the extender, with scheduling: extender
     extender_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8444).into(),
     /// Address of the TLS listener of explanations: /explain and /inspect
     query_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8445).into(),
@@ -97,6 +105,11 @@ divvy_runtime::keys! {
     /// Log format: plain or json
     log_format: LogFormat = LogFormat::default(),
 }
+
+/// The key `extender`, which files of earlier versions have: an error that names `scheduling`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Replaced;
 
 /// A namespace of `favouredNamespaces`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +157,8 @@ impl From<ClusterConfig> for Keys {
             card_policy: Some(config.card_policy),
             node_policy: config.node_policy,
             load_aware: Some(config.load_aware),
+            scheduling: Some(config.scheduling),
+            schedulers: Some(List(config.schedulers)),
             ..Self::default()
         }
     }
@@ -153,10 +168,23 @@ impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
-        let names = config.scheduling()?.names;
+        let names = config.scheduling_config()?.names;
         config.check_certificate().map_err(ConfigError::Disagreement)?;
         divvy_dialects::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
         Ok(config)
+    }
+}
+
+// === impl Replaced ===
+
+impl TryFrom<String> for Replaced {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let instead = if text == "on" { "extender" } else { "gates or node" };
+        Err(format!(
+            "the key is gone: set scheduling: {instead} in the cluster's configuration instead of extender: {text}"
+        ))
     }
 }
 
@@ -215,7 +243,7 @@ impl Config {
     }
 
     /// How pods are read and compared, by the keys that the cluster's parts share.
-    pub fn scheduling(&self) -> Result<SchedulingConfig, ClusterConfigError> {
+    pub fn scheduling_config(&self) -> Result<SchedulingConfig, ClusterConfigError> {
         SchedulingConfig::try_from(&ClusterConfig {
             version: Some(Version::V1),
             resource_count: self.resource_count.clone(),
@@ -230,6 +258,8 @@ impl Config {
             card_policy: self.card_policy,
             node_policy: Some(self.node_policy),
             load_aware: self.load_aware,
+            scheduling: self.scheduling,
+            schedulers: self.schedulers.0.clone(),
         })
     }
 }

@@ -114,9 +114,9 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let query_listener = listen(config.query_address).await?;
     let metrics_listener = listen(config.metrics_address).await?;
     let admin_listener = listen(config.admin_address.get()).await?;
-    let extender_listener = match config.extender {
-        Switch::On => Some(listen(config.extender_address).await?),
-        Switch::Off => None,
+    let extender_listener = match settings::extender_address(&config) {
+        Some(address) => Some(listen(address).await?),
+        None => None,
     };
     let api_server = settings::api_server(&config).await?;
 

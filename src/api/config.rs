@@ -16,6 +16,8 @@ use crate::{Cores, Memory, MemoryAmount, ResourceName, ResourceNames};
 pub const CONFIG_MAP: &str = "divvy-config";
 /// Key of the ConfigMap whose value is a [`ClusterConfig`] in YAML.
 pub const KEY: &str = "config.yaml";
+/// Scheduler of pods that name none.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// Keys that all parts of a cluster read; absent keys have their defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +51,10 @@ pub struct ClusterConfig {
     pub node_policy: Option<PolicyName>,
     /// Whether GPUs that are busier than their shares come after others.
     pub load_aware: Switch,
+    /// Who chooses the nodes of pods that request GPUs.
+    pub scheduling: Scheduling,
+    /// Schedulers whose pods get the gate, with [`Scheduling::Gates`]: those that try `status.nominatedNodeName` first.
+    pub schedulers: Vec<String>,
 }
 
 /// Format of a configuration.
@@ -86,6 +92,19 @@ pub enum Advertise {
     /// devices until five minutes after the plugin's end (`endpointStopGracePeriod`), and refuses pods that name it:
     /// after a change back to amounts, wait that long before pods ask for cores.
     Devices,
+}
+
+/// Who chooses the nodes of pods that request GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheduling {
+    /// The webhook's leader: a pod has the gate [`GATE`](crate::names::GATE) until it is planned and its node nominated.
+    #[default]
+    Gates,
+    /// kube-scheduler, which calls the webhook's extender.
+    Extender,
+    /// kube-scheduler, by amounts per node; the node chooses the GPUs.
+    Node,
 }
 
 /// Memory of a request that names cores alone.
@@ -136,6 +155,8 @@ impl Default for ClusterConfig {
             card_policy: PolicyName::default(),
             node_policy: None,
             load_aware: Switch::Off,
+            scheduling: Scheduling::default(),
+            schedulers: vec![DEFAULT_SCHEDULER.to_owned()],
         }
     }
 }
@@ -247,6 +268,8 @@ mod tests {
     #[test]
     fn absent_keys_have_their_defaults() {
         assert_eq!(read("version: v1"), Ok(ClusterConfig::default()));
+        let config = read("version: v1\nscheduling: node\nschedulers: []").expect("valid");
+        assert_eq!((config.scheduling, config.schedulers), (Scheduling::Node, Vec::new()));
         let config = read("version: v1\nadvertise: devices\ndefaultMemory: 25%\ndefaultCores: 10").expect("valid");
         let names = config.resource_names().expect("valid");
         assert_eq!(names.memory.as_str(), "nvidia.com/gpumem-256mi");
@@ -263,6 +286,7 @@ mod tests {
             ("version: v1\nslotsPerCard: 0", "from 1 to 256"),
             ("version: v1\nresourceCores: nvidia.com/gpu", "stands for two amounts"),
             ("version: v1\nnodePolicy: best", "best"),
+            ("version: v1\nscheduling: on", "expected one of gates, extender, node"),
         ] {
             let refused = read(text).expect_err(text);
             assert!(refused.contains(problem), "{text}: {refused}");

@@ -376,7 +376,9 @@ fn what_makes_no_sense_is_refused_before_anything_is_installed() {
         (json!({ "nodes": {} }), "'nodes' not allowed"),
         (json!({ "node": { "slotPerCard": 3 } }), "'slotPerCard' not allowed"),
         (json!({ "cluster": { "slotsPerCard": 300 } }), "maximum: got 300, want 256"),
-        (json!({ "webhook": { "extender": false } }), "must be one of 'on', 'off'"),
+        (json!({ "webhook": { "preemption": false } }), "must be one of 'on', 'off'"),
+        (json!({ "webhook": { "extender": "on" } }), "'extender' not allowed"),
+        (json!({ "cluster": { "scheduling": "on" } }), "must be one of 'gates', 'extender', 'node'"),
         (json!({ "node": { "overrides": [{ "slotsPerCard": 3 }] } }), "missing property 'selector'"),
         (json!({ "certManager": { "enabled": true } }), "missing property 'name'"),
         (

@@ -65,7 +65,7 @@ impl Webhook {
                 "adminAddress": "127.0.0.1:0",
                 "kubeconfig": kubeconfig,
                 "shutdownDelay": "1s",
-                "extender": "on",
+                "scheduling": "extender",
                 "logLevel": "info,divvy_webhook=debug",
             });
             let config = files.write(format!("{name}.yaml"), keys.to_string())?;

@@ -44,6 +44,17 @@ fn printed_configuration_reads_back_the_same() {
 }
 
 #[test]
+fn files_with_the_key_extender_are_told_what_replaces_it() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("config.yaml");
+    for (text, instead) in [("\"on\"", "scheduling: extender"), ("off", "scheduling: gates or node")] {
+        std::fs::write(&path, format!("version: v1\nextender: {text}\n")).expect("writing the file");
+        let stop = load(&[&format!("--config-file={}", path.display())], &POD).expect_err(text);
+        assert!(stop.to_string().contains(&format!("extender: the key is gone: set {instead} in")), "{stop}");
+    }
+}
+
+#[test]
 fn keys_of_the_daemon_are_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("config.yaml");

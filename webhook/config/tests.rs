@@ -50,7 +50,7 @@ fn node_policy_defaults_to_card_policy() {
 
 #[test]
 fn resource_names_and_defaults_are_read() {
-    let scheduling = |variables| config(variables).expect("valid").scheduling().expect("checked");
+    let scheduling = |variables| config(variables).expect("valid").scheduling_config().expect("checked");
     let SchedulingConfig { names, defaults, .. } = scheduling(&[]);
     assert_eq!((names, defaults), (ResourceNames::default(), Defaults::default()));
     let SchedulingConfig { names, defaults, .. } = scheduling(&[

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
+use divvy_api::config::Scheduling;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::settings::{Advertise, Switch};
@@ -23,21 +24,20 @@ pub(super) async fn api_server(config: &Config) -> anyhow::Result<ApiServer> {
 
 /// How pods are read and compared.
 pub(super) fn reading(config: &Config) -> SchedulingConfig {
-    config.scheduling().expect("into_config has tried")
+    config.scheduling_config().expect("into_config has tried")
 }
 
 /// How pods are admitted.
 pub(super) fn admission(config: &Config) -> Settings {
     let SchedulingConfig { names, defaults, .. } = reading(config);
-    let counts_sums = config.extender == Switch::Off;
     let rewrites = config.rewrite_schedulers.0.iter();
     Settings {
         names,
         defaults,
         favoured_namespaces: favoured(&config.favoured_namespaces.0),
         tolerate_soft_taints: config.soft_taints == Switch::On,
-        prefer_hinted_nodes: counts_sums,
-        whole_gpus_have_amounts: counts_sums && config.advertise == Advertise::Amounts,
+        prefer_hinted_nodes: config.scheduling == Scheduling::Node,
+        whole_gpus_have_amounts: config.scheduling != Scheduling::Extender && config.advertise == Advertise::Amounts,
         dialects: config.dialects.0.clone(),
         rewrite_schedulers: rewrites.map(|rewrite| (rewrite.from.clone(), rewrite.to.clone())).collect(),
         conflicting_variables: config.conflicting_variables,
@@ -66,6 +66,11 @@ pub(super) fn certificate_files(config: &Config) -> Option<Files> {
 /// Where the Service of the extender reaches this replica.
 pub(super) fn address(config: &Config) -> SocketAddr {
     SocketAddr::new(config.pod_ip, config.extender_address.port())
+}
+
+/// Where the extender listens, if kube-scheduler calls it.
+pub(super) fn extender_address(config: &Config) -> Option<SocketAddr> {
+    (config.scheduling == Scheduling::Extender).then_some(config.extender_address)
 }
 
 /// This replica in the leader election.

@@ -61,7 +61,7 @@ impl Cluster {
             }
             let privileged = "pod-security.kubernetes.io/enforce=privileged";
             self.kubectl.run(&["label", "--overwrite", "namespace", "divvy-system", privileged]).await?;
-            self.helm(helm, "install divvy DEPLOY/helm/divvy --set-string webhook.extender=on").await?;
+            self.helm(helm, "install divvy DEPLOY/helm/divvy --set cluster.scheduling=extender").await?;
         } else {
             self.apply_manifests(Path::new(SOURCE), None).await?;
         }
@@ -169,7 +169,11 @@ impl Cluster {
 
     async fn upgrade_by_chart(&self, helm: &Path, source: &Path, tag: &str, values: &str) -> anyhow::Result<()> {
         let chart = source.join("deploy/helm/divvy");
-        let set = format!("--set-string images.node={DAEMON}:{tag},images.webhook={WEBHOOK}:{tag},webhook.extender=on");
+        // A chart before the key scheduling has its own; null takes a value away that was kept for it.
+        let schema = std::fs::read_to_string(chart.join("values.schema.json"))?;
+        let knows = schema.contains("\"scheduling\"");
+        let extender = if knows { "cluster.scheduling=extender,webhook.extender=null" } else { "webhook.extender=on" };
+        let set = format!("--set images.node={DAEMON}:{tag},images.webhook={WEBHOOK}:{tag},{extender}");
         self.helm(helm, &format!("upgrade divvy {} {values} {set}", chart.display())).await.map(drop)
     }
 
@@ -177,8 +181,9 @@ impl Cluster {
     pub(super) async fn configure_pods(&mut self, keys: &Value) -> anyhow::Result<()> {
         let keys = keys.as_object().context("keys are a map")?;
         if let Installation::Chart(_, helm) = &self.installation {
-            let values: Vec<String> =
-                keys.iter().map(|(key, value)| format!("--set-json webhook.{key}={value}")).collect();
+            let part = |key: &str| if key == "scheduling" { "cluster" } else { "webhook" };
+            let set = |(key, value): (&String, &Value)| format!("--set-json {}.{key}={value}", part(key));
+            let values: Vec<String> = keys.iter().map(set).collect();
             let line = format!("upgrade divvy DEPLOY/helm/divvy --reuse-values {}", values.join(" "));
             self.helm(helm, &line).await?;
         } else {
@@ -232,7 +237,7 @@ impl Cluster {
     /// Has the scheduler as it comes, and the webhook know it.
     pub async fn switch_off_extender(&mut self) -> anyhow::Result<()> {
         self.take_out_extender().await?;
-        self.configure_pods(&json!({"extender": "off"})).await
+        self.configure_pods(&json!({"scheduling": "node"})).await
     }
 
     async fn take_out_extender(&mut self) -> anyhow::Result<()> {
@@ -258,18 +263,19 @@ impl Cluster {
     /// images.
     pub async fn apply_manifests(&self, source: &Path, tag: Option<&str>) -> anyhow::Result<()> {
         let copy = self.files.directory("manifests")?;
+        let mut has_extender = false;
         for entry in std::fs::read_dir(source.join("deploy/manifests"))? {
             let entry = entry?;
             let mut text = std::fs::read_to_string(entry.path())?;
-            // The file has it commented out, with its default.
-            if entry.file_name() == "webhook-config.yaml" {
-                text = with_extender(&text)?;
-            }
+            let switched = with_extender(&text);
+            has_extender |= switched != text;
+            text = switched;
             if let Some(tag) = tag {
                 text = with_tag(&text, tag);
             }
             std::fs::write(copy.join(entry.file_name()), text)?;
         }
+        ensure!(has_extender, "{}: no manifest has the key scheduling or extender", source.display());
         self.kubectl.run(&["apply", "-f", &copy.display().to_string()]).await.map(drop)
     }
 
@@ -380,13 +386,11 @@ fn address(pod: &Value, port: u16) -> anyhow::Result<SocketAddr> {
     Ok((address, port).into())
 }
 
-/// The text of `webhook-config.yaml` with the extender switched on.
-fn with_extender(text: &str) -> anyhow::Result<String> {
-    let off = "extender: \"off\"";
-    ensure!(text.matches(off).count() == 1, "webhook-config.yaml doesn't have {off} once");
-    let line = text.lines().find(|line| line.contains(off)).context("the line")?;
-    let indent = &line[..line.len() - line.trim_start().len()];
-    Ok(text.replace(line, &format!("{indent}extender: \"on\"")))
+/// The text of a manifest with the extender switched on, where it has the key, commented out with its default: `scheduling`, or
+/// that of versions before it.
+fn with_extender(text: &str) -> String {
+    let on = text.replace("    #scheduling: gates\n", "    scheduling: extender\n");
+    on.replace("    #extender: \"off\"\n", "    extender: \"on\"\n")
 }
 
 /// The text of a manifest with another tag of its images.

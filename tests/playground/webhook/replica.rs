@@ -48,7 +48,7 @@ impl Replica {
             "queryAddress": queries,
             "metricsAddress": pages,
             "adminAddress": admin,
-            "extender": "on",
+            "scheduling": "extender",
             // Pods of the demo use every annotation.
             "favouredNamespaces": ["*"],
             "dialects": super::dialects(),

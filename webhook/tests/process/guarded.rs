@@ -51,7 +51,7 @@ async fn extender_lets_in_the_issued_certificate_alone() {
 #[tokio::test]
 async fn extender_that_is_off_has_no_door() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let replica = bench.start("divvy-webhook-a", &json!({ "extender": "off" }));
+    let replica = bench.start("divvy-webhook-a", &json!({ "scheduling": "node" }));
     replica.ready().await;
     let refused = TcpStream::connect(replica.extender).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);

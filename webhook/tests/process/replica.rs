@@ -56,7 +56,7 @@ impl Replica {
             "adminAddress": admin,
             "kubeconfig": home.join("kubeconfig"),
             "shutdownDelay": "1s",
-            "extender": "on",
+            "scheduling": "extender",
             "logLevel": "info,divvy_webhook=debug",
         });
         all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());

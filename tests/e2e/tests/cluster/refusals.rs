@@ -131,7 +131,7 @@ pub(crate) async fn are_few(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.restart_daemon(&json!({})).await?;
     cluster.amounts_ready().await?;
     cluster.start_webhook().await?;
-    cluster.configure_webhook(&json!({"extender": "off"})).await?;
+    cluster.configure_webhook(&json!({"scheduling": "node"})).await?;
     cluster.webhook_called().await?;
     let mut storms = Vec::new();
     for case in &CASES {
@@ -141,7 +141,7 @@ pub(crate) async fn are_few(cluster: &mut Cluster) -> anyhow::Result<()> {
         }
     }
     ensure!(storms.is_empty(), "{}", storms.join("; "));
-    cluster.configure_webhook(&json!({"extender": "on"})).await?;
+    cluster.configure_webhook(&json!({"scheduling": "extender"})).await?;
     cluster.stop_webhook().await?;
     // Without the webhook nothing but slots is counted for whole GPUs.
     let refused = try_out(cluster, &Case { first: 0, fit: 8, others: &[], what: "alone", ..CASES[0] }).await?;
