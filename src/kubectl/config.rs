@@ -15,7 +15,7 @@ use crate::text::first_line;
 pub(crate) fn from_file(file: &Path) -> anyhow::Result<SchedulingConfig> {
     let refused = |problem: String| anyhow!("error: {}: {problem}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
-    parse(&text).map_err(refused)
+    parse(&text).and_then(|config| scheduling(&config)).map_err(refused)
 }
 
 /// Reads the configuration that the cluster's daemons share: the defaults, with a remark, where it can't be read, and the
@@ -25,7 +25,7 @@ pub(crate) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &m
         Ok(content) => content,
         Err(refused) => Err(refused.to_string()),
     };
-    read.unwrap_or_else(|why| {
+    read.and_then(|config| scheduling(&config)).unwrap_or_else(|why| {
         let map = format!("ConfigMap {namespace}/{CONFIG_MAP}");
         remarks.push(format!("warning: the configuration isn't known, defaults are assumed: {map}: {why}"));
         SchedulingConfig::default()
@@ -33,16 +33,20 @@ pub(crate) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &m
 }
 
 /// What the ConfigMap says, or what is wrong with that; the defaults where there is none.
-pub(crate) async fn read(cluster: &Cluster, namespace: &str) -> Result<Result<SchedulingConfig, String>, Refusal> {
+pub(crate) async fn read(cluster: &Cluster, namespace: &str) -> Result<Result<ClusterConfig, String>, Refusal> {
     let maps = Api::<ConfigMap>::namespaced(cluster.client(), namespace);
     match cluster.get(&maps, CONFIG_MAP).await {
         Ok(map) => Ok(parse(map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str))),
-        Err(Refusal::NotFound(_)) => Ok(Ok(SchedulingConfig::default())),
+        Err(Refusal::NotFound(_)) => Ok(Ok(ClusterConfig::default())),
         Err(refused) => Err(refused),
     }
 }
 
-fn parse(text: &str) -> Result<SchedulingConfig, String> {
+fn parse(text: &str) -> Result<ClusterConfig, String> {
     let config: ClusterConfig = serde_saphyr::from_str(text).map_err(|error| first_line(&error))?;
-    SchedulingConfig::try_from(&config).map_err(|error| error.to_string())
+    scheduling(&config).map(|_| config)
+}
+
+fn scheduling(config: &ClusterConfig) -> Result<SchedulingConfig, String> {
+    SchedulingConfig::try_from(config).map_err(|error| error.to_string())
 }

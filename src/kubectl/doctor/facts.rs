@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Add as _;
 
 use divvy_api::ResourceNames;
+use divvy_api::config::{ClusterConfig, Scheduling};
 use divvy_api::gpunode::GpuNode;
-use divvy_index::demand::SchedulingConfig;
 use divvy_index::pod::PodView;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
@@ -38,7 +38,7 @@ pub(super) struct Facts {
     pub(super) definition: Fact<Option<CustomResourceDefinition>>,
     pub(super) home: Fact<Option<Namespace>>,
     /// What the ConfigMap that all parts share says, or what is wrong with it.
-    pub(super) config: Fact<Result<SchedulingConfig, String>>,
+    pub(super) config: Fact<Result<ClusterConfig, String>>,
     pub(super) daemons: Fact<Option<DaemonSet>>,
     pub(super) nodes: Fact<Vec<NodeView>>,
     pub(super) gpu_nodes: Fact<Vec<DynamicObject>>,
@@ -54,7 +54,7 @@ pub(super) struct Facts {
     pub(super) limits: Fact<Vec<Limit>>,
     /// Pods that haven't started.
     pub(super) pending: Fact<Vec<PodView>>,
-    /// Pods that run; read only if nothing else shows that the scheduler calls the extender.
+    /// Pods that run; read only if the scheduler should call the extender, and nothing else shows that it does.
     pub(super) running: Fact<Vec<PodView>>,
 }
 
@@ -173,7 +173,9 @@ impl Facts {
     pub(super) async fn gather(cluster: &Cluster, namespace: String, with_secrets: bool) -> Self {
         let client = || cluster.client();
         let webhook = Box::pin(WebhookFacts::gather(cluster, &namespace, with_secrets)).await; // large: it holds every answer
-        let calls = webhook.calls();
+        let config = config::read(cluster, &namespace).await;
+        let has_extender = matches!(&config, Ok(Ok(config)) if config.scheduling == Scheduling::Extender);
+        let is_called = webhook.calls().is_some_and(|calls| calls > 0.0);
         let pods = async |phase: &str| {
             let selected = ListParams::default().fields(&format!("status.phase={phase}"));
             cluster.list_at::<PodView>("/api/v1/pods", selected).await
@@ -182,7 +184,7 @@ impl Facts {
             now: Timestamp::now(),
             definition: optional(cluster.get(&Api::all(client()), GpuNode::crd_name()).await),
             home: optional(cluster.get(&Api::all(client()), &namespace).await),
-            config: config::read(cluster, &namespace).await,
+            config,
             daemons: optional(cluster.get(&Api::namespaced(client(), &namespace), DAEMON).await),
             nodes: cluster.list(&Api::all(client()), None).await,
             gpu_nodes: cluster.list(&cluster.gpu_nodes(), None).await,
@@ -193,7 +195,7 @@ impl Facts {
             hiding: cluster.list(&Api::all(client()), Some(HIDES_GPUS)).await,
             limits: Limit::list(cluster).await,
             pending: pods("Pending").await,
-            running: if calls.is_some_and(|calls| calls > 0.0) { Ok(Vec::new()) } else { pods("Running").await },
+            running: if has_extender && !is_called { pods("Running").await } else { Ok(Vec::new()) },
             webhook,
             namespace,
         }
@@ -201,12 +203,16 @@ impl Facts {
 
     /// Resources that requests are written in; the defaults, where the configuration isn't known.
     pub(super) fn names(&self) -> ResourceNames {
-        self.config
-            .as_ref()
-            .ok()
-            .and_then(|config| config.as_ref().ok())
-            .map(|config| config.names.clone())
-            .unwrap_or_default()
+        self.known_config().and_then(|config| config.resource_names().ok()).unwrap_or_default()
+    }
+
+    /// Who chooses the nodes; the default, where the configuration isn't known.
+    pub(super) fn scheduling(&self) -> Scheduling {
+        self.known_config().map(|config| config.scheduling).unwrap_or_default()
+    }
+
+    fn known_config(&self) -> Option<&ClusterConfig> {
+        self.config.as_ref().ok()?.as_ref().ok()
     }
 }
 

@@ -1,5 +1,6 @@
-//! Checks of pods: whether the scheduler calls the extender, and which pods wait.
+//! Checks of pods: whether their nodes are chosen by their GPUs, and which pods wait.
 
+use divvy_api::config::Scheduling;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
@@ -8,8 +9,23 @@ use super::check::Check;
 use super::facts::Facts;
 use crate::text::listed;
 
+/// Whether nodes are chosen by their GPUs.
+pub(super) fn scheduler(facts: &Facts) -> Check {
+    match facts.scheduling() {
+        Scheduling::Gates => {
+            Check::ok("scheduler", "scheduling is gates: it follows the plans of the webhook's leader")
+        }
+        Scheduling::Extender => extender(facts),
+        Scheduling::Node => Check::warning(
+            "scheduler",
+            "scheduling is node: nodes are chosen without regard to their GPUs",
+            "set scheduling: gates in cluster-config.yaml",
+        ),
+    }
+}
+
 /// Whether the scheduler calls the extender: it counts its calls, and every pod that it has bound carries a plan.
-pub(super) fn extender(facts: &Facts) -> Check {
+fn extender(facts: &Facts) -> Check {
     let link = "scheduler";
     let calls = facts.webhook.calls();
     if let Some(calls) = calls.filter(|calls| *calls > 0.0) {

@@ -2,9 +2,9 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use divvy_api::ResourceNames;
+use divvy_api::config::{ClusterConfig, Scheduling};
 use divvy_api::gpunode::GpuNode;
 use divvy_dialects::{Dialect, match_conditions};
-use divvy_index::demand::SchedulingConfig;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -93,7 +93,7 @@ fn sound() -> Facts {
         namespace: "divvy-system".to_owned(),
         definition: Ok(Some(GpuNode::crd())),
         home: Ok(Some(read(named("divvy-system")))),
-        config: Ok(Ok(SchedulingConfig::default())),
+        config: Ok(Ok(ClusterConfig { scheduling: Scheduling::Extender, ..ClusterConfig::default() })),
         daemons: Ok(Some(read(json!({ "status": {
             "currentNumberScheduled": 2, "desiredNumberScheduled": 2, "numberMisscheduled": 0, "numberReady": 2,
         } })))),
@@ -279,8 +279,7 @@ fn nodes_with_problems_are_named() {
 fn resources_are_those_of_the_installation() {
     let renamed = |facts: &mut Facts| {
         let memory = "example.com/gpu-memory".parse().expect("a name");
-        let names = ResourceNames { memory, ..ResourceNames::default() };
-        facts.config = Ok(Ok(SchedulingConfig { names, ..SchedulingConfig::default() }));
+        facts.config = Ok(Ok(ClusterConfig { resource_memory: memory, ..ClusterConfig::default() }));
     };
     let offered = wrong(|facts| {
         renamed(facts);
@@ -398,6 +397,21 @@ fn planned_pod_proves_that_the_extender_is_called() {
 }
 
 #[test]
+fn extender_is_checked_only_where_the_scheduler_calls_it() {
+    let without = |scheduling: Scheduling| {
+        wrong(|facts| {
+            facts.config = Ok(Ok(ClusterConfig { scheduling, ..ClusterConfig::default() }));
+            facts.webhook.extender.service = Ok(None);
+            facts.webhook.replicas.as_mut().expect("two").iter_mut().for_each(|replica| replica.calls = None);
+        })
+    };
+    assert_eq!(without(Scheduling::Gates), "");
+    let expected = "warning: scheduler: scheduling is node: nodes are chosen without regard to their GPUs\n  \
+        do: set scheduling: gates in cluster-config.yaml\n";
+    assert_eq!(without(Scheduling::Node), expected);
+}
+
+#[test]
 fn pods_waiting_for_gpus_are_counted() {
     let pod = |name: &str, limits: Value| {
         let container = json!({ "name": "main", "resources": { "limits": limits } });
@@ -507,8 +521,7 @@ fn quotas_are_written_anew_in_the_names_of_the_installation() {
         let text = "version: v1\ndialects: [gpushare, hami]\n";
         facts.webhook.config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
         let cores = "example.com/cores".parse().expect("a name");
-        let names = ResourceNames { cores, ..ResourceNames::default() };
-        facts.config = Ok(Ok(SchedulingConfig { names, ..SchedulingConfig::default() }));
+        facts.config = Ok(Ok(ClusterConfig { resource_cores: cores, ..ClusterConfig::default() }));
         let hard = json!({ "requests.aliyun.com/gpu-mem": "20", "limits.nvidia.com/gpumem": "1" });
         let quota = json!({ "metadata": { "name": "gpus", "namespace": "ml" }, "spec": { "hard": hard } });
         facts.limits = Ok(Limit::read("ResourceQuota", &quota).into_iter().collect());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use divvy_api::config::Scheduling;
 use divvy_api::names::taint;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
@@ -34,10 +35,13 @@ pub(super) fn webhook(facts: &Facts) -> Vec<Check> {
             ),
         }];
     }
-    let mut checks = vec![replicas(facts), service(facts), extender_service(facts)];
+    let mut checks = vec![replicas(facts), service(facts)];
+    if facts.scheduling() == Scheduling::Extender {
+        checks.push(extender_service(facts));
+    }
     checks.push(configuration("mutating webhook", mutating, &MUTATING, facts));
     checks.push(configuration("validating webhook", validating, &VALIDATING, facts));
-    checks.extend([answers(facts), lease(facts), pods::extender(facts)]);
+    checks.extend([answers(facts), lease(facts), pods::scheduler(facts)]);
     checks
 }
 

@@ -116,6 +116,7 @@ async fn doctor_reports_a_missing_divvy_or_cluster() {
 #[tokio::test]
 async fn extender_service_is_ok_once_the_leader_wrote_its_slice() {
     let bench = Bench::installed().await;
+    bench.configure("version: v1\nscheduling: extender");
     let create = |api: &str, kind: &str, labels: Value, rest: Value| {
         let metadata = json!({ "name": "divvy-extender", "namespace": "divvy-system", "labels": labels });
         let mut object = json!({ "apiVersion": api, "kind": kind, "metadata": metadata });

@@ -133,7 +133,7 @@ async fn pod_in_a_file_is_explained_before_creation() {
 
 impl Bench {
     /// Writes the ConfigMap that daemon and webhook share.
-    fn configure(&self, text: &str) {
+    pub(crate) fn configure(&self, text: &str) {
         let metadata = json!({ "name": "divvy-config", "namespace": "divvy-system" });
         let data = json!({ "config.yaml": text });
         let _absent = self.server.delete("ConfigMap", "divvy-system", "divvy-config", None);
