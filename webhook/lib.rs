@@ -20,6 +20,7 @@ pub mod extender;
 pub mod leadership;
 pub mod lease;
 pub mod metrics;
+pub mod planner;
 pub mod readiness;
 pub mod run;
 pub mod serve;

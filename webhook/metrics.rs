@@ -174,6 +174,11 @@ impl Collector for State {
                 count(pending.len() + with_held_gpus),
             ),
             (
+                "gated_pods",
+                "Pods that wait with the scheduling gate divvy.dev/placement alone: the leader has found no place for them yet",
+                count(self.index.gated()),
+            ),
+            (
                 "pending_pods_longest_wait_seconds",
                 "How long this replica has seen the same pod pending, at most; 0: none is pending",
                 self.longest_wait(&pending).as_secs_f64(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use divvy_api::config;
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::debug::{self, Debug};
@@ -34,6 +35,7 @@ use crate::extender::Extender;
 use crate::leadership::Leadership;
 use crate::lease::{self, Leader};
 use crate::metrics::Metrics;
+use crate::planner::Planner;
 use crate::readiness::Readiness;
 use crate::serve::pages::{Pages, admin_router};
 use crate::serve::queries::Queries;
@@ -156,6 +158,7 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let soft_taints =
         SoftTaints::new(parts.api_server.clone(), Arc::clone(&parts.index), parts.sync_status.clone(), enabled);
     tasks.spawn_endless("soft taints", soft_taints.run(leading(&parts.leader)));
+    tasks.spawn_endless("planner", parts.planner().run());
     parts.keep_certificates(&mut tasks);
     tasks.spawn("lease", parts.elect(leads, retired.clone()));
     let tls = tls::for_everybody(parts.identity.clone()).context("TLS")?;
@@ -263,6 +266,17 @@ impl Parts {
             index: Arc::clone(&self.index),
             sync_status: self.sync_status.clone(),
             metrics: self.metrics.clone(),
+        }
+    }
+
+    fn planner(&self) -> Planner {
+        Planner {
+            api_server: self.api_server.clone(),
+            index: Arc::clone(&self.index),
+            is_enabled: self.config.scheduling == config::Scheduling::Gates,
+            leader: self.leader.clone(),
+            serving: self.serving.clone(),
+            calls: self.calls.clone(),
         }
     }
 

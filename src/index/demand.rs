@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use divvy_api::annotation::{self, AnnotationError, PolicyName, Preferences, RequestAnnotation};
-use divvy_api::config::{ClusterConfig, ClusterConfigError, Switch};
+use divvy_api::config::{ClusterConfig, ClusterConfigError, Scheduling, Switch};
 use divvy_api::limits::{RequestError, pod_requests};
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::pod::ContainerKind;
@@ -124,7 +124,10 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
             card_policy: config.card_policy,
             node_policy: config.node_policy.unwrap_or(config.card_policy),
             load_aware: config.load_aware == Switch::On,
-            planned_schedulers: Vec::new(),
+            planned_schedulers: match config.scheduling {
+                Scheduling::Gates => config.schedulers.clone(),
+                Scheduling::Extender | Scheduling::Node => Vec::new(),
+            },
         })
     }
 }

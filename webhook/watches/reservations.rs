@@ -9,8 +9,8 @@ use divvy_runtime::api_server::pages::Pages;
 use divvy_runtime::list::Each;
 use kube::Client;
 
-/// Selects pods that may have a reservation that their node hasn't reported: bound, and not started.
-const BOUND_LATELY: &str = "spec.nodeName!=,status.phase=Pending";
+/// Selects pods that may have a reservation that their node hasn't reported: not started, whether bound or nominated.
+const NOT_STARTED: &str = "status.phase=Pending";
 
 /// A list of pods as they were when its first page was read, which goes on where it stopped.
 pub struct Reservations {
@@ -23,7 +23,7 @@ pub struct Reservations {
 
 impl Reservations {
     pub(super) fn new(client: Client, index: Arc<Index>) -> Self {
-        Self { client, index, pages: Pages::new("/api/v1/pods", BOUND_LATELY) }
+        Self { client, index, pages: Pages::new("/api/v1/pods", NOT_STARTED) }
     }
 
     /// Reads what is left, so that the index knows all of it. After an error the pages that have been read stay read, unless

@@ -1,0 +1,246 @@
+//! The leader's planner: writes what the index plans for waiting pods, so that kube-scheduler, which nobody has configured, binds
+//! each to the node where its GPUs are reserved.
+//!
+//! Of a pod with our gate first the node is nominated, then the gate goes together with the plan: from then on the scheduler
+//! tries the nominated node first, and alone if that can hold the pod (`evaluateNominatedNode` of kube-scheduler's
+//! `schedule_one.go`). Nothing here is in the scheduler's way.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use divvy_api::annotation::{self, Planned};
+use divvy_api::names::annotation::PLANNED;
+use divvy_api::names::{GATE, condition};
+use divvy_index::demand::Demand;
+use divvy_index::{Index, Step};
+use divvy_runtime::api_server::{ApiServer, Requests, unanswered};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
+
+use crate::lease::Leader;
+
+/// Plans and writes while this replica leads.
+pub struct Planner {
+    /// The API server.
+    pub api_server: ApiServer,
+    /// Plans, and learns what was written.
+    pub index: Arc<Index>,
+    /// Whether pods get gates; where they don't, those that have one lose it.
+    pub is_enabled: bool,
+    /// The replica that leads.
+    pub leader: watch::Receiver<Leader>,
+    /// The term for which the last leader's reservations are known.
+    pub serving: watch::Receiver<u64>,
+    /// Writes under way: the Lease is kept until they are over.
+    pub calls: TaskTracker,
+}
+
+/// Writes of one pod.
+#[derive(Clone)]
+struct Writer {
+    client: Client,
+    index: Arc<Index>,
+    requests: Requests,
+}
+
+/// What came of a write.
+enum Failure {
+    /// The API server has refused it.
+    Refused(kube::Error),
+    /// It may have been made.
+    Unknown(kube::Error),
+}
+
+/// Pods that are written at a time.
+const AT_ONCE: usize = 32;
+/// Longest time for one search; then what was found is written.
+const SEARCH: Duration = Duration::from_millis(20);
+/// Longest wait for the API server.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Interval at which pods are looked for that an autoscaler has to see.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Wait after a write that the API server has refused, before the pod is planned again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Times that a pod is written which others change at the same time.
+const ATTEMPTS: usize = 3;
+/// The request, as it is logged.
+const REQUEST: &str = "patch pods (plans)";
+
+// === impl Planner ===
+
+impl Planner {
+    /// Plans at every change, for ever.
+    pub async fn run(mut self) {
+        let changed = Arc::new(Notify::new());
+        let wakes = Arc::clone(&changed);
+        self.index.wake(move || wakes.notify_one());
+        let (index, ApiServer { client, requests }) = (Arc::clone(&self.index), self.api_server.clone());
+        let writer = Writer { client, index, requests };
+        let (mut under_way, mut busy) = (JoinSet::new(), HashSet::new());
+        loop {
+            let room = AT_ONCE - under_way.len();
+            let mut is_more = false;
+            if let Some(until) = self.leads_until().filter(|_| room > 0) {
+                let (steps, more) = self.steps(room, &busy).await;
+                is_more = more;
+                for step in steps {
+                    busy.insert(Arc::clone(step.uid()));
+                    let (writer, call) = (writer.clone(), self.calls.token());
+                    under_way.spawn(async move {
+                        writer.write(&step, until).await;
+                        drop(call);
+                        Arc::clone(step.uid())
+                    });
+                }
+            }
+            if is_more && under_way.len() < AT_ONCE {
+                continue;
+            }
+            tokio::select! {
+                () = changed.notified(), if under_way.len() < AT_ONCE => {}
+                Some(written) = under_way.join_next() => {
+                    if let Ok(uid) = written {
+                        busy.remove(&uid);
+                    }
+                }
+                changed = self.serving.changed() => if changed.is_err() { return },
+                () = sleep(PERIOD) => {}
+            }
+        }
+    }
+
+    /// The end of this replica's term, if it leads and knows what the last leader has reserved.
+    fn leads_until(&self) -> Option<Instant> {
+        match *self.leader.borrow() {
+            Leader::Us { term, until } if Instant::now() < until && *self.serving.borrow() == term => Some(until),
+            Leader::Us { .. } | Leader::Other { .. } | Leader::Nobody => None,
+        }
+    }
+
+    /// Searches on a thread of its own: those of the runtime answer calls.
+    async fn steps(&self, most: usize, busy: &HashSet<Arc<str>>) -> (Vec<Step>, bool) {
+        let (index, is_enabled, busy) = (Arc::clone(&self.index), self.is_enabled, busy.clone());
+        let search = move || {
+            if is_enabled {
+                index.plan(most, Instant::now() + SEARCH, &busy)
+            } else {
+                (index.surplus_gates(most, &busy), false)
+            }
+        };
+        tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "planning failed: waiting pods are planned at the next change");
+            (Vec::new(), false)
+        })
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    async fn write(&self, step: &Step, until: Instant) {
+        let written = match step {
+            Step::Place { demand, planned } => self.place(demand, planned, until).await,
+            Step::LetGo { uid, namespace, name } => {
+                let pods = Api::namespaced(self.client.clone(), namespace);
+                let change = json!({ "metadata": { "uid": &**uid }, "spec": without_gate() });
+                self.patch(&pods, name, None, &change, until).await.map(drop)
+            }
+        };
+        match (step, written) {
+            (Step::Place { demand, .. }, Ok(())) => self.index.nominated(&demand.uid, Instant::now()),
+            (Step::LetGo { uid, .. }, Ok(())) => self.index.ungated(uid),
+            // The watch shows the pod soon, if there is one.
+            (step, Err(Failure::Refused(error))) => {
+                if !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
+                    self.requests.failed(REQUEST, &error, PAUSE);
+                }
+                sleep(PAUSE).await;
+                if let Step::Place { demand, .. } = step {
+                    self.index.failed(&demand.uid);
+                }
+                return;
+            }
+            // The reservation stays until the watch shows more, or until it expires.
+            (_, Err(Failure::Unknown(error))) => {
+                self.requests.failed(REQUEST, &error, PAUSE);
+                sleep(PAUSE).await;
+                return;
+            }
+        }
+        self.requests.succeeded(REQUEST);
+    }
+
+    /// Nominates the planned node, and removes the gate.
+    async fn place(&self, demand: &Demand, planned: &Planned, until: Instant) -> Result<(), Failure> {
+        let Demand { uid, namespace, name, scheduling, .. } = demand;
+        let (pods, uid) = (Api::namespaced(self.client.clone(), namespace), &**uid);
+        let plan = json!({ PLANNED: annotation::encode(planned) });
+        let nomination = json!({ "metadata": { "uid": uid }, "status": nomination(&planned.node) });
+        if !scheduling.has_our_gate() {
+            // Its scheduler may bind it as soon as it sees the nomination.
+            let change = json!({ "metadata": { "uid": uid, "annotations": plan } });
+            self.patch(&pods, name, None, &change, until).await?;
+            return self.patch(&pods, name, Some("status"), &nomination, until).await.map(drop);
+        }
+        for attempt in 1.. {
+            let nominated = self.patch(&pods, name, Some("status"), &nomination, until).await?;
+            let metadata = json!({ "uid": uid, "resourceVersion": nominated.resource_version(), "annotations": plan });
+            let change = json!({ "metadata": metadata, "spec": without_gate() });
+            match self.patch(&pods, name, None, &change, until).await {
+                Err(Failure::Refused(kube::Error::Api(status))) if status.code == 409 && attempt < ATTEMPTS => {}
+                written => return written.map(drop),
+            }
+        }
+        Ok(())
+    }
+
+    async fn patch(
+        &self,
+        pods: &Api<Pod>,
+        name: &str,
+        subresource: Option<&str>,
+        change: &Value,
+        until: Instant,
+    ) -> Result<Pod, Failure> {
+        let (params, change, began) = (PatchParams::default(), Patch::Strategic(change), Instant::now());
+        let patience = PATIENCE.min(until.saturating_duration_since(began));
+        let request = async {
+            match subresource {
+                Some(subresource) => pods.patch_subresource(subresource, name, &params, &change).await,
+                None => pods.patch(name, &params, &change).await,
+            }
+        };
+        match timeout(patience, request).await {
+            Ok(Ok(pod)) => Ok(pod),
+            Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
+                Err(Failure::Refused(kube::Error::Api(status)))
+            }
+            Ok(Err(error)) => Err(Failure::Unknown(error)),
+            Err(_elapsed) => Err(Failure::Unknown(unanswered(began.elapsed()))),
+        }
+    }
+}
+
+/// A pod's spec without our gate, as a strategic merge patch.
+fn without_gate() -> Value {
+    json!({ "schedulingGates": [{ "$patch": "delete", "name": GATE }] })
+}
+
+fn nomination(node: &str) -> Value {
+    let placed = json!({
+        "type": condition::PLACED,
+        "status": "True",
+        "reason": "Planned",
+        "message": format!("GPUs are reserved on node {node}"),
+        "lastTransitionTime": Timestamp::now().to_string(),
+    });
+    json!({ "nominatedNodeName": node, "conditions": [placed] })
+}
