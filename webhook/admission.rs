@@ -49,6 +49,9 @@ pub struct Settings {
     pub tolerate_soft_taints: bool,
     /// Whether pods are made to prefer the hinted nodes: for clusters whose scheduler has no extender.
     pub prefer_hinted_nodes: bool,
+    /// Schedulers whose pods wait with the [gate](divvy_api::names::GATE) until the leader has planned them; none unless the leader
+    /// plans.
+    pub gated_schedulers: Vec<String>,
     /// Whether pods that request whole GPUs get all memory and compute of them as amounts: for schedulers that count amounts
     /// alone, to which a GPU of which a part is in use has as many free slots as one that is free.
     pub whole_gpus_have_amounts: bool,
@@ -177,7 +180,7 @@ fn hidden(request: &Request<Pod>, settings: &Settings) -> Result<Answer, Vec<Ref
 fn mutated(request: &Request<Pod>, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
     let Some(pod) = our_pod(request, settings)? else { return Ok(Answer::default()) };
     match (request.operation, request.sub_resource()) {
-        (Operation::Create, "") => mutate::mutate(pod, request.namespace(), settings, fits),
+        (Operation::Create, "") => mutate::create(pod, request.namespace(), settings, fits),
         (Operation::Update, "ephemeralcontainers") => mutate::debug(old_pod(request)?, pod, settings),
         _ => Ok(Answer::default()),
     }

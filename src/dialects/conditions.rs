@@ -4,7 +4,7 @@
 //! Every access to a field that may be absent is optional (`?`), because an error in a condition counts as a failed call.
 
 use divvy_api::ResourceNames;
-use divvy_api::names::PREFIX;
+use divvy_api::names::{GATE, PREFIX};
 use serde::Serialize;
 
 use crate::{Dialect, Key};
@@ -17,6 +17,9 @@ pub struct MatchCondition {
     /// CEL over `object`, `oldObject`, `request` and `authorizer`.
     pub expression: String,
 }
+
+/// The webhook, as its token identifies it; the chart puts another namespace in.
+const ACCOUNT: &str = "system:serviceaccount:divvy-system:divvy-webhook";
 
 /// Conditions of one of Divvy's webhooks, by its name; `None` for any other.
 pub fn match_conditions(webhook: &str, names: &ResourceNames, dialects: &[Dialect]) -> Option<Vec<MatchCondition>> {
@@ -31,19 +34,20 @@ pub fn match_conditions(webhook: &str, names: &ResourceNames, dialects: &[Dialec
 }
 
 /// Conditions for new `pods` and `pods/ephemeralcontainers`: those that name a resource of Divvy's or of these dialects in any
-/// container, or carry one of Divvy's annotations, or one by which a dialect requests GPUs.
+/// container, or carry one of Divvy's annotations, or one by which a dialect requests GPUs, or Divvy's scheduling gate, which is
+/// taken from those that request none.
 fn for_pods(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
-    vec![MatchCondition { name: "requests-gpus", expression: requests_gpus("object", names, dialects) }]
+    vec![MatchCondition { name: "requests-gpus", expression: concerns_us(names, dialects) }]
 }
 
 /// Conditions for the same in namespaces that hide GPUs: all other pods.
 fn for_others(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
-    let expression = format!("!{}", requests_gpus("object", names, dialects));
+    let expression = format!("!{}", concerns_us(names, dialects));
     vec![MatchCondition { name: "requests-no-gpus", expression }]
 }
 
-/// Conditions for new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at.
-/// Controllers take their finalizers off a pod, and open its scheduling gates, whether or not we are there.
+/// Conditions for new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at. What
+/// the leader writes when it opens the gate is for an admission policy to judge, not for the webhook itself. Controllers take their finalizers off a pod, and open its scheduling gates, whether or not we are there.
 fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     let changed = format!(
         "oldObject == null || request.?subResource.orValue('') == 'ephemeralcontainers' ||\n\
@@ -52,12 +56,14 @@ fn for_changes(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchConditio
          \x20   pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))"
     );
     let changed = MatchCondition { name: "annotations-changed", expression: changed };
-    for_pods(names, dialects).into_iter().chain([changed]).collect()
+    let expression = format!("request.userInfo.username != '{ACCOUNT}'");
+    let by_others = MatchCondition { name: "not-by-the-webhook", expression };
+    for_pods(names, dialects).into_iter().chain([changed, by_others]).collect()
 }
 
 /// Conditions for Jobs: those whose template is such a pod. Controllers make them too.
 fn for_jobs(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
-    let expression = requests_gpus("object.spec.template", names, dialects);
+    let expression = requests_gpus("object.spec.template", "", names, dialects);
     vec![MatchCondition { name: "requests-gpus", expression }, spec_changed()]
 }
 
@@ -69,7 +75,7 @@ fn for_templates(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondit
     // Jobs of a CronJob.
     let by_people = "!object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))";
     vec![
-        MatchCondition { name: "requests-gpus", expression: requests_gpus(template, names, dialects) },
+        MatchCondition { name: "requests-gpus", expression: requests_gpus(template, "", names, dialects) },
         MatchCondition { name: "written-by-people", expression: by_people.to_owned() },
         spec_changed(),
     ]
@@ -80,8 +86,16 @@ fn spec_changed() -> MatchCondition {
     MatchCondition { name: "spec-changed", expression: "oldObject == null || object.spec != oldObject.spec".to_owned() }
 }
 
-/// Whether the pod, or the template of one, that `pod` denotes concerns us. A list of one with `exists` gives it a name.
-fn requests_gpus(pod: &str, names: &ResourceNames, dialects: &[Dialect]) -> String {
+/// Whether a pod concerns us.
+fn concerns_us(names: &ResourceNames, dialects: &[Dialect]) -> String {
+    let by_gate =
+        format!("  pod.?spec.?schedulingGates.orValue([]).exists(gate, gate.?name.orValue('') == '{GATE}') ||\n");
+    requests_gpus("object", &by_gate, names, dialects)
+}
+
+/// Whether the pod, or the template of one, that `pod` denotes requests GPUs, carries an annotation of Divvy's, or is as `others`
+/// says: an alternative in front of `||`, or none. A list of one with `exists` gives the pod a name.
+fn requests_gpus(pod: &str, others: &str, names: &ResourceNames, dialects: &[Dialect]) -> String {
     let ResourceNames { count, memory, memory_unit: _, memory_percentage, cores } = names;
     let domain = count.domain();
     let ours = [count, memory, memory_percentage, cores].map(ToString::to_string);
@@ -90,7 +104,7 @@ fn requests_gpus(pod: &str, names: &ResourceNames, dialects: &[Dialect]) -> Stri
     let by_annotation = by_annotation(dialects);
     format!(
         "[{pod}].exists(pod,\n\
-         \x20 pod.?metadata.?annotations.orValue({{}}).exists(key, {by_annotation}) ||\n\
+         \x20 pod.?metadata.?annotations.orValue({{}}).exists(key, {by_annotation}) ||\n{others}\
          \x20 (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])\n\
          \x20   + pod.?spec.?ephemeralContainers.orValue([])).exists(container,\n\
          \x20   [container.?resources.?limits.orValue({{}}), container.?resources.?requests.orValue({{}})].exists(amounts,\n\
@@ -135,20 +149,23 @@ mod tests {
         # requests-gpus
         [object].exists(pod,
           pod.?metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/')) ||
+          pod.?spec.?schedulingGates.orValue([]).exists(gate, gate.?name.orValue('') == 'divvy.dev/placement') ||
           (pod.?spec.?containers.orValue([]) + pod.?spec.?initContainers.orValue([])
             + pod.?spec.?ephemeralContainers.orValue([])).exists(container,
             [container.?resources.?limits.orValue({}), container.?resources.?requests.orValue({})].exists(amounts,
               amounts.exists(name, name.startsWith('nvidia.com/mig-') ||
                 name in ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']))))
         "#);
-        let [asks, changed] = &*for_changes(&ResourceNames::default(), &[]) else { panic!("two conditions") };
+        let [asks, changed, by_others] = &*for_changes(&ResourceNames::default(), &[]) else { panic!("three") };
         assert_eq!(*asks, for_pods(&ResourceNames::default(), &[])[0]);
-        insta::assert_snapshot!(text(vec![changed.clone()]), @"
+        insta::assert_snapshot!(text(vec![changed.clone(), by_others.clone()]), @"
         # annotations-changed
         oldObject == null || request.?subResource.orValue('') == 'ephemeralcontainers' ||
         [[object, oldObject], [oldObject, object]].exists(pair,
           pair[0].metadata.?annotations.orValue({}).exists(key, key.startsWith('divvy.dev/') &&
             pair[0].metadata.?annotations[?key] != pair[1].metadata.?annotations[?key]))
+        # not-by-the-webhook
+        request.userInfo.username != 'system:serviceaccount:divvy-system:divvy-webhook'
         ");
         insta::assert_snapshot!(text(for_jobs(&ResourceNames::default(), &[])), @"
         # requests-gpus

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use divvy_api::annotation::{self, Document, Preferences};
+use divvy_api::config::DEFAULT_SCHEDULER;
 use divvy_api::container::VISIBLE_DEVICES;
-use divvy_api::names::taint;
+use divvy_api::names::{GATE, taint};
 use divvy_api::pod::wire::Resources;
 use serde_json::json;
 
@@ -24,7 +25,19 @@ use divvy_index::Feasibility;
 use divvy_index::demand::Demand;
 
 /// Answers the review of a new pod.
-pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
+pub(super) fn create(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Result<Answer, Vec<Refusal>> {
+    let (mut answer, is_planned) = mutate(pod, namespace, settings, fits)?;
+    gate(pod, is_planned, &mut answer.patch);
+    Ok(answer)
+}
+
+/// Completes a new pod or a template of pods, but for the gate, and says whether the leader plans the pod.
+pub(super) fn mutate(
+    pod: &Pod,
+    namespace: &str,
+    settings: &Settings,
+    fits: &Fits<'_>,
+) -> Result<(Answer, bool), Vec<Refusal>> {
     let Translated { pod, mut patch, variables, warnings: of_dialect } = translate(pod, namespace, settings)?;
     let pod = &*pod;
     let Examined { requests, accesses, preferences, mut warnings } = examine(pod, namespace, settings)?;
@@ -51,7 +64,24 @@ pub(super) fn mutate(pod: &Pod, namespace: &str, settings: &Settings, fits: &Fit
         }
         warnings.extend(fit.refusal());
     }
-    Ok(Answer { patch, warnings, ..Answer::default() })
+    // A pod that names its node passes no scheduler, and the API server refuses it with a gate.
+    let scheduler = pod.scheduler().unwrap_or(DEFAULT_SCHEDULER);
+    let is_planned =
+        request.is_some() && pod.node().is_none() && settings.gated_schedulers.iter().any(|gated| gated == scheduler);
+    Ok((Answer { patch, warnings, ..Answer::default() }, is_planned))
+}
+
+/// Has the pod wait for the leader's plan, or frees one that would wait for ever: its gate comes with a copy
+/// (`kubectl debug --copy-to`) or from its author, and no leader plans it.
+fn gate(pod: &Pod, is_planned: bool, patch: &mut Patch) {
+    let gates = pod.scheduling_gates();
+    let ours = gates.into_iter().flatten().enumerate().filter(|(_, gate)| gate.is_ours());
+    let ours: Vec<usize> = ours.map(|(position, _)| position).collect();
+    if !is_planned {
+        patch.remove("/spec/schedulingGates", ours);
+    } else if ours.is_empty() {
+        patch.append("/spec/schedulingGates", gates.is_some(), vec![json!({ "name": GATE })]);
+    }
 }
 
 /// Why the pod can't start before others of its namespace end. The extender keeps to quotas at every binding; a pod that

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use divvy_api::ContainerKind;
 use divvy_api::annotation::RequestAnnotation;
-use divvy_api::names::PREFIX;
+use divvy_api::names::{GATE, PREFIX};
 use divvy_dialects::Dialect;
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,6 +38,7 @@ struct Metadata {
 struct Spec {
     node_name: Option<String>,
     scheduler_name: Option<String>,
+    scheduling_gates: Option<Vec<SchedulingGate>>,
     init_containers: Option<Vec<Container>>,
     containers: Option<Vec<Container>>,
     ephemeral_containers: Option<Vec<Container>>,
@@ -54,6 +55,12 @@ pub(super) struct Toleration {
     operator: Option<String>,
     value: Option<String>,
     effect: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(super) struct SchedulingGate {
+    name: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -92,6 +99,15 @@ impl Toleration {
         let has_no_value = self.value.as_deref().unwrap_or_default().is_empty();
         let exists = self.operator.as_deref() == Some("Exists");
         is(&self.effect, effect) && is(&self.key, key) && (exists || has_no_value)
+    }
+}
+
+// === impl SchedulingGate ===
+
+impl SchedulingGate {
+    /// Whether it is that of pods which the leader still has to plan.
+    pub(super) fn is_ours(&self) -> bool {
+        self.name.as_deref() == Some(GATE)
     }
 }
 
@@ -175,8 +191,20 @@ impl Pod {
         })
     }
 
+    /// The one that it names.
     pub(super) fn scheduler(&self) -> Option<&str> {
-        self.spec.as_ref()?.scheduler_name.as_deref()
+        self.spec.as_ref()?.scheduler_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Has it name this scheduler.
+    pub(super) fn reschedule(&mut self, scheduler: &str) {
+        if let Some(spec) = &mut self.spec {
+            spec.scheduler_name = Some(scheduler.to_owned());
+        }
+    }
+
+    pub(super) fn scheduling_gates(&self) -> Option<&[SchedulingGate]> {
+        self.spec.as_ref()?.scheduling_gates.as_deref()
     }
 
     /// Whether Divvy has anything to do with it. The match conditions say the same in CEL, except that they let any
@@ -189,6 +217,7 @@ impl Pod {
         let asks = |all| dialects.iter().any(|dialect: &Dialect| dialect.requesting(all).next().is_some());
         all.any(|place| place.resources().any(is_read))
             || self.our_annotations().next().is_some()
+            || self.scheduling_gates().into_iter().flatten().any(SchedulingGate::is_ours)
             || self.annotations().is_some_and(asks)
     }
 

@@ -57,7 +57,7 @@ impl Workload {
     pub(super) fn advice(&self, namespace: &str, settings: &Settings, fits: &Fits<'_>) -> Vec<String> {
         let Some(pod) = self.template().filter(|pod| pod.is_ours(settings)) else { return Vec::new() };
         match mutate(pod, namespace, settings, fits) {
-            Ok(answer) => answer.warnings.into_iter().map(|warning| format!("its pods: {warning}")).collect(),
+            Ok((answer, _)) => answer.warnings.into_iter().map(|warning| format!("its pods: {warning}")).collect(),
             Err(refusals) => refusals.iter().map(|refusal| format!("its pods would be refused: {refusal}")).collect(),
         }
     }
@@ -103,7 +103,8 @@ fn as_authored(pod: &Pod, settings: &Settings) -> Pod {
 }
 
 fn complete(pod: &Pod, namespace: &str, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
-    let answer = mutate(pod, namespace, settings, &|_| None)?;
+    // The gate is for pods alone.
+    let (answer, _) = mutate(pod, namespace, settings, &|_| None)?;
     let mut patch = Patch::default();
     if !pod.has_metadata() && !answer.patch.is_empty() {
         patch.add("/metadata", json!({}));

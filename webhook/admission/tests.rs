@@ -3,6 +3,7 @@
 mod copies;
 mod costs;
 mod dialects;
+mod gates;
 mod hints;
 mod jobs;
 mod mutating;

@@ -168,7 +168,10 @@ impl Translated<'_> {
     fn reschedule(&mut self, scheduler: Option<&str>, settings: &Settings) {
         let Some(name) = scheduler else { return };
         match settings.rewrite_schedulers.get(name) {
-            Some(scheduler) => self.patch.add("/spec/schedulerName", scheduler.as_str().into()),
+            Some(scheduler) => {
+                self.patch.add("/spec/schedulerName", scheduler.as_str().into());
+                self.pod.to_mut().reschedule(scheduler);
+            }
             None if divvy_dialects::SCHEDULERS.contains(&name) => self.warnings.push(format!(
                 "spec.schedulerName: {name} stays: if nobody runs that scheduler any more the pod waits for ever; \
                  rewriteSchedulers of divvy-webhook gives such pods to another one"

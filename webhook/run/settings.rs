@@ -37,6 +37,10 @@ pub(super) fn admission(config: &Config) -> Settings {
         favoured_namespaces: favoured(&config.favoured_namespaces.0),
         tolerate_soft_taints: config.soft_taints == Switch::On,
         prefer_hinted_nodes: config.scheduling == Scheduling::Node,
+        gated_schedulers: match config.scheduling {
+            Scheduling::Gates => config.schedulers.0.clone(),
+            Scheduling::Extender | Scheduling::Node => Vec::new(),
+        },
         whole_gpus_have_amounts: config.scheduling != Scheduling::Extender && config.advertise == Advertise::Amounts,
         dialects: config.dialects.0.clone(),
         rewrite_schedulers: rewrites.map(|rewrite| (rewrite.from.clone(), rewrite.to.clone())).collect(),

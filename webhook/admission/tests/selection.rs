@@ -18,6 +18,8 @@ fn match_conditions_select_pods_by_resource_or_annotation() {
         )));
     }
     assert!(comes(json!({ "metadata": { "annotations": { "divvy.dev/numa": "strict" } } })));
+    let gated = |name: &str| json!({ "spec": { "schedulingGates": [{}, { "name": name }] } });
+    assert!(comes(gated("divvy.dev/placement")) && !comes(gated("other")));
     for stranger in [
         json!({}),
         json!({ "metadata": null, "spec": null }),

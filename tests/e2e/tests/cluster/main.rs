@@ -81,6 +81,7 @@ fn main() -> ExitCode {
         scenario("instances of MIG cards", |c| Box::pin(instances::given_by_profile(c))),
         scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
         scenario("replicas that don't fit wait where sums are counted", |c| Box::pin(refusals::are_few(c))),
+        scenario("replicas that don't fit wait with gates", |c| Box::pin(refusals::are_none_with_gates(c))),
         scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
         scenario("the kubelet rejects pods for their NUMA node", |c| {
             Box::pin(rejections::leave_others_alone_on_one_numa_node(c))

@@ -150,6 +150,24 @@ pub(crate) async fn are_few(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.renew().await
 }
 
+/// With gates replicas that don't fit wait, none is refused, and whatever fits runs.
+pub(crate) async fn are_none_with_gates(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster.change_cards(|scenario| *scenario = Scenario::uniform(GPUS, "NVIDIA H100 80GB HBM3", CARD_MEMORY))?;
+    cluster.restart_daemon(&json!({})).await?;
+    cluster.amounts_ready().await?;
+    cluster.start_webhook().await?;
+    cluster.configure_webhook(&json!({"scheduling": "gates"})).await?;
+    let mut refusals = Vec::new();
+    for case in &CASES {
+        let refused = try_out(cluster, case).await.with_context(|| case.what)?;
+        refusals.extend((refused > 0).then(|| format!("{}: {refused} refused", case.what)));
+    }
+    ensure!(refusals.is_empty(), "{}", refusals.join("; "));
+    cluster.configure_webhook(&json!({"scheduling": "extender"})).await?;
+    cluster.stop_webhook().await?;
+    cluster.renew().await
+}
+
 async fn try_out(cluster: &mut Cluster, case: &Case) -> anyhow::Result<usize> {
     let Case { what, first, first_request, replicas, request, fit, others, together } = *case;
     let shape = |name: String, request| pods::plain(&PodShape::new(name).with(App, "main", request));
