@@ -130,7 +130,7 @@ impl Planner {
         let (index, is_enabled, busy) = (Arc::clone(&self.index), self.is_enabled, busy.clone());
         let search = move || {
             if is_enabled {
-                index.plan(most, Instant::now() + SEARCH, &busy)
+                index.plan(most, SEARCH, &busy, Instant::now())
             } else {
                 (index.surplus_gates(most, &busy), false)
             }

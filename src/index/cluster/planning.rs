@@ -48,26 +48,26 @@ struct Nowhere {
 }
 
 /// How long no node has had what pods request, before autoscalers are to see them: usually other pods end meanwhile.
-const LACKING_FOR: Duration = Duration::from_secs(10);
+pub(super) const LACKING_FOR: Duration = Duration::from_secs(10);
 /// How often another node is tried for a pod whose node was taken meanwhile.
 const ATTEMPTS: usize = 3;
 
 // === impl Index ===
 
 impl Index {
-    /// Plans pods until there are about so many steps, or until this time, and reserves GPUs for those that have a place.
+    /// Plans pods until there are about so many steps, or `patience` is over, and reserves GPUs for those that have a place.
     /// `busy` are pods of earlier steps that are being written. Returns whether there is more to plan now.
-    pub fn plan(&self, most: usize, until: Instant, busy: &HashSet<Arc<str>>) -> (Vec<Step>, bool) {
+    pub fn plan(&self, most: usize, patience: Duration, busy: &HashSet<Arc<str>>, now: Instant) -> (Vec<Step>, bool) {
         self.wake_lines();
-        let (mut steps, mut is_more) = (Vec::new(), true);
-        while steps.len() < most && Instant::now() < until {
+        let (mut steps, mut is_more, began) = (Vec::new(), true, Instant::now());
+        while steps.len() < most && began.elapsed() < patience {
             let Some(line) = unpoisoned(self.state.lock()).queue.first() else {
                 is_more = false;
                 break;
             };
-            steps.extend(self.plan_line(line));
+            steps.extend(self.plan_line(line, now));
         }
-        steps.extend(self.let_go(most.saturating_sub(steps.len()), busy));
+        steps.extend(self.let_go(most.saturating_sub(steps.len()), busy, now));
         (steps, is_more)
     }
 
@@ -127,11 +127,11 @@ impl Index {
     }
 
     /// Places of the first pod of a line, or of the pods that start together. A line without a place is parked.
-    fn plan_line(&self, line: u64) -> Vec<Step> {
+    fn plan_line(&self, line: u64, now: Instant) -> Vec<Step> {
         let start = unpoisoned(self.state.lock()).start(line);
         let planned = match &start {
-            Start::Pods(pods) => self.plan_some(pods),
-            Start::Together(Due { members, least, .. }) => self.plan_together(members, *least),
+            Start::Pods(pods) => self.plan_some(pods, now),
+            Start::Together(Due { members, least, .. }) => self.plan_together(members, *least, now),
             Start::Waits(parked) => Err(parked.clone()),
         };
         planned.unwrap_or_else(|parked| {
@@ -146,17 +146,17 @@ impl Index {
     }
 
     /// Places of the first of these pods that find one; of each shape only one fails.
-    fn plan_some(&self, pods: &[Arc<Demand>]) -> Result<Vec<Step>, Parked> {
+    fn plan_some(&self, pods: &[Arc<Demand>], now: Instant) -> Result<Vec<Step>, Parked> {
         let (mut failed, mut parked) = (HashSet::<Shape>::new(), Parked::default());
         for demand in pods {
             if failed.contains(&demand.shape()) {
                 continue;
             }
-            match self.place(demand) {
+            match self.place(demand, now) {
                 Ok(step) => return Ok(step.into_iter().collect()),
                 Err(nowhere) => {
                     failed.insert(demand.shape());
-                    parked.add(demand, &nowhere);
+                    parked.add(demand, &nowhere, now);
                 }
             }
         }
@@ -164,7 +164,7 @@ impl Index {
     }
 
     /// Places of at least so many members of a group, or of none.
-    fn plan_together(&self, members: &[Arc<Demand>], least: usize) -> Result<Vec<Step>, Parked> {
+    fn plan_together(&self, members: &[Arc<Demand>], least: usize, now: Instant) -> Result<Vec<Step>, Parked> {
         let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
         let mut failed = HashSet::<Shape>::new();
         for demand in members {
@@ -175,7 +175,7 @@ impl Index {
                 failures += 1;
                 continue;
             }
-            match self.place(demand) {
+            match self.place(demand, now) {
                 Ok(step) => {
                     failures += usize::from(step.is_none());
                     steps.extend(step);
@@ -183,7 +183,7 @@ impl Index {
                 Err(nowhere) => {
                     failed.insert(demand.shape());
                     failures += 1;
-                    parked.add(demand, &nowhere);
+                    parked.add(demand, &nowhere, now);
                 }
             }
         }
@@ -200,7 +200,7 @@ impl Index {
     }
 
     /// The best node for a pod, where GPUs are reserved for it now.
-    fn place(&self, demand: &Arc<Demand>) -> Result<Option<Step>, Nowhere> {
+    fn place(&self, demand: &Arc<Demand>, now: Instant) -> Result<Option<Step>, Nowhere> {
         let mut by_quota = false;
         for _ in 0..ATTEMPTS {
             let exceeded = self.exceeded(demand);
@@ -221,7 +221,7 @@ impl Index {
             let Some(best) = ranking.fitting.first().and_then(|(best, _)| view.node(best.place)) else {
                 return Err(Nowhere { by_quota, is_lacking: false });
             };
-            let until = (Source::Planned, Instant::now() + BOUND_WITHIN);
+            let until = (Source::Planned, now + BOUND_WITHIN);
             let mut state = unpoisoned(self.state.lock());
             if !state.is_queued(&demand.uid) {
                 return Ok(None); // it has just ended, or somebody has bound it
@@ -235,8 +235,8 @@ impl Index {
     }
 
     /// Gates to remove of pods that no node has had room for even in sum for a while, and of those that request no GPUs.
-    fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>) -> Vec<Step> {
-        let (state, now) = (unpoisoned(self.state.lock()), Instant::now());
+    fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>, now: Instant) -> Vec<Step> {
+        let state = unpoisoned(self.state.lock());
         let is_over = |parked: &Parked| parked.lacking_since.is_some_and(|since| since + LACKING_FOR <= now);
         let lines = state.queue.parked().filter(|(_, parked)| is_over(parked)).map(|(line, _)| line);
         let pods = lines.flat_map(|line| state.queue.pods(line)).filter_map(|uid| state.demand(uid));
@@ -273,11 +273,11 @@ impl Step {
 // === impl Parked ===
 
 impl Parked {
-    fn add(&mut self, demand: &Arc<Demand>, nowhere: &Nowhere) {
+    fn add(&mut self, demand: &Arc<Demand>, nowhere: &Nowhere, now: Instant) {
         let Nowhere { by_quota, is_lacking } = *nowhere;
         let is_first = self.samples.is_empty();
         self.by_quota |= by_quota;
-        let since = if is_first { Some(Instant::now()) } else { self.lacking_since };
+        let since = if is_first { Some(now) } else { self.lacking_since };
         self.lacking_since = since.filter(|_| is_lacking);
         self.samples.push(Arc::clone(demand));
     }

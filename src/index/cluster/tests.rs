@@ -1,6 +1,7 @@
 mod cliques;
 mod gangs;
 mod histories;
+mod planning;
 mod quotas;
 
 use std::collections::{BTreeMap, BTreeSet};

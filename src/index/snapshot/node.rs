@@ -153,15 +153,18 @@ impl Node {
                 || now.free_slots > before.free_slots
         };
         let is_known = |object: &Option<Arc<NodeObject>>| object.as_ref().map(Arc::as_ptr);
-        let lacks = |before: &Resources, now: &Resources| before.lacks(now).is_some();
+        let has_more_free = match (&self.free, &before.free) {
+            (Some(now), Some(before)) => before.lacks(now).is_some(),
+            (now, before) => now.is_some() != before.is_some(),
+        };
         self.closed.is_none()
-            && (before.closed.is_some()
+            && (has_more_free
+                || before.closed.is_some()
                 || is_known(&self.object) != is_known(&before.object)
                 || self.unschedulable != before.unschedulable
                 || self.tier != before.tier
                 || self.cards.len() != before.cards.len()
-                || self.cards.iter().zip(&before.cards).any(more)
-                || self.free.as_ref().zip(before.free.as_ref()).is_none_or(|(now, before)| lacks(before, now)))
+                || self.cards.iter().zip(&before.cards).any(more))
     }
 
     /// Those of these models that the node has GPUs of.

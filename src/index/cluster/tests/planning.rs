@@ -1,0 +1,217 @@
+//! What the planner makes of pods that wait.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use divvy_api::names::GATE;
+use divvy_api::pod::wire::Resources;
+use k8s_openapi::jiff::Timestamp;
+
+use super::*;
+use crate::Step;
+use crate::node_selection::NodeSelection;
+use crate::pod::SchedulingTerms;
+use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
+
+const ENOUGH: Duration = Duration::from_secs(60);
+
+/// An index that plans the pods of this scheduler.
+fn planner(nodes: &[&GpuNode]) -> Index {
+    let index = Index::new(SchedulingConfig { planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() });
+    for node in nodes {
+        let name = node.metadata.name.as_deref().expect("a name");
+        index.apply_gpu_node(name, node);
+        index.apply_node(name, NodeObject::default());
+    }
+    index
+}
+
+fn terms(gates: &[&str]) -> SchedulingTerms {
+    let gates = gates.iter().map(|gate| (*gate).to_owned()).collect();
+    SchedulingTerms { scheduler: "ours".into(), gates, ..SchedulingTerms::default() }
+}
+
+/// A pod with our gate that was created so many seconds after the first.
+fn gated(name: &str, cards: u32, gib: u64, created: i64) -> PodView {
+    let created = Timestamp::from_second(created).ok();
+    PodView { scheduling: SchedulingTerms { created, ..terms(&[GATE]) }.into(), ..pod(name, cards, gib, 0) }
+}
+
+fn steps(index: &Index, now: Instant) -> Vec<Step> {
+    index.plan(100, ENOUGH, &HashSet::new(), now).0
+}
+
+/// Pods that get a place, with its node, in the order in which they do; a pod whose gate goes without one has none.
+fn placed(index: &Index, now: Instant) -> Vec<(String, String)> {
+    let steps = steps(index, now).into_iter().map(|step| match step {
+        Step::Place { demand, planned } => (demand.uid.to_string(), planned.node),
+        Step::LetGo { uid, .. } => (uid.to_string(), String::new()),
+    });
+    steps.collect()
+}
+
+fn pair(pod: &str, node: &str) -> (String, String) {
+    (pod.to_owned(), node.to_owned())
+}
+
+/// The pod as the watch shows it once its gate is gone.
+fn nominated(pod: &PodView, step: &Step) -> PodView {
+    let Step::Place { planned, .. } = step else { panic!("no place: {step:?}") };
+    let annotations = [(PLANNED.to_owned(), annotation::encode(planned))].into();
+    PodView { nominated: Some(planned.node.clone()), annotations, scheduling: terms(&[]).into(), ..pod.clone() }
+}
+
+#[test]
+fn pods_are_planned_by_priority_and_age_and_none_waits_for_another() {
+    let (index, now) = (planner(&[&node("n1", 2)]), Instant::now());
+    let large = gated("large", 1, 100, 0);
+    for pod in [
+        large.clone(),
+        gated("young", 1, 30, 3),
+        gated("old", 1, 30, 1),
+        PodView { priority: 7, ..gated("urgent", 1, 30, 9) },
+        PodView { scheduling: terms(&[GATE, "quota"]).into(), ..gated("others", 1, 1, 0) },
+        PodView { scheduling: SchedulingTerms::default().into(), ..gated("theirs", 1, 1, 0) },
+    ] {
+        index.apply_pod(&pod, now);
+    }
+    assert_eq!(placed(&index, now), [pair("urgent", "n1"), pair("old", "n1")]);
+    assert_eq!(placed(&index, now), [], "nothing has changed");
+    assert_eq!(index.gated(), 2, "young and large; the other gate is not ours to wait for");
+    index.delete_pod("old");
+    assert_eq!(placed(&index, now), [pair("young", "n1")]);
+    index.apply_pod(&PodView { scheduling: terms(&[GATE]).into(), ..gated("others", 1, 1, 0) }, now);
+    assert_eq!(placed(&index, now), [pair("others", "n1")], "its other gate is gone");
+}
+
+#[test]
+fn node_is_chosen_by_selection_taints_and_sums() {
+    let index = planner(&[&node("n1", 1), &node("n2", 1)]);
+    let now = Instant::now();
+    let machine = |cpu, memory: u64, pool: &str| NodeObject {
+        allocatable: Some(Resources { cpu_milli: cpu, others: [("memory".into(), memory), ("pods".into(), 2)].into() }),
+        labels: [("pool".to_owned(), pool.to_owned())].into(),
+        ..NodeObject::default()
+    };
+    index.apply_node("n1", machine(4000, 100, "a"));
+    index.apply_node("n2", machine(8000, 200, "b"));
+    let wanting = |name: &str, cpu, memory: u64, pool: Option<&str>| {
+        let labels = pool.map(|pool| [("pool".to_owned(), pool.to_owned())].into());
+        let scheduling = SchedulingTerms { selection: NodeSelection::new(labels, None, None), ..terms(&[GATE]) };
+        let requests = Resources { cpu_milli: cpu, others: [("memory".into(), memory)].into() };
+        PodView { requests, scheduling: scheduling.into(), ..gated(name, 1, 1, 0) }
+    };
+    let place = |pod: &PodView| {
+        index.apply_pod(pod, now);
+        placed(&index, now)
+    };
+    assert_eq!(place(&wanting("b", 1000, 1, Some("b"))), [pair("b", "n2")]);
+    assert_eq!(place(&wanting("cpu", 5000, 1, None)), [pair("cpu", "n2")], "n1 has less CPU");
+    assert_eq!(place(&wanting("full", 1, 1, Some("b"))), [], "n2 has room for two pods");
+    assert_eq!(place(&wanting("memory", 1, 101, None)), []);
+    assert_eq!(place(&wanting("nowhere", 1, 1, Some("c"))), []);
+    assert_eq!(place(&wanting("a", 1, 1, None)), [pair("a", "n1")]);
+    let later = now + super::super::planning::LACKING_FOR;
+    let gone = steps(&index, later);
+    let uids: BTreeSet<&str> = gone.iter().map(|step| &**step.uid()).collect();
+    assert_eq!(uids, ["full", "memory", "nowhere"].into(), "autoscalers are to see them: {gone:?}");
+    assert_eq!(index.plan(100, ENOUGH, &uids.into_iter().map(Arc::from).collect(), later).0, [], "being written");
+    index.ungated("nowhere");
+    assert_eq!(steps(&index, later).len(), 2);
+    index.apply_node("n3", machine(8000, 200, "c"));
+    index.apply_gpu_node("n3", &node("n3", 1));
+    let now_fit = placed(&index, later);
+    assert!(now_fit.contains(&pair("nowhere", "n3")), "{now_fit:?}");
+}
+
+#[test]
+fn pod_that_lacks_only_gpus_keeps_its_gate() {
+    let mut halves = node("n1", 2);
+    status(&mut halves).shares = vec![share(&halves, "x", 0, 20, 0), share(&halves, "y", 1, 20, 0)];
+    let (index, now) = (planner(&[&halves]), Instant::now());
+    index.apply_pod(&gated("p", 1, 30, 0), now);
+    assert_eq!(placed(&index, now + ENOUGH), []);
+    status(&mut halves).shares.pop();
+    index.apply_gpu_node("n1", &halves);
+    assert_eq!(placed(&index, now + ENOUGH), [pair("p", "n1")]);
+}
+
+#[test]
+fn gate_goes_from_pods_that_request_nothing() {
+    let (index, now) = (planner(&[]), Instant::now());
+    let astray = PodView { containers: Vec::new(), ..gated("p", 1, 1, 0) };
+    index.apply_pod(&astray, now);
+    assert_eq!(placed(&index, now), [pair("p", "")]);
+    index.ungated("p");
+    assert_eq!(placed(&index, now), []);
+    index.apply_pod(&astray, now);
+    index.delete_pod("p");
+    assert_eq!(placed(&index, now), []);
+    let off = Index::new(SchedulingConfig::default());
+    off.apply_pod(&astray, now);
+    off.apply_pod(&gated("q", 1, 1, 0), now);
+    assert_eq!(off.surplus_gates(9, &HashSet::new()).len(), 2, "the mode has changed");
+}
+
+#[test]
+fn reservation_lasts_until_the_nomination_ends() {
+    let (index, now) = (planner(&[&node("n1", 1), &node("n2", 1)]), Instant::now());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    let on = |name: &str| held(&index, name).iter().sum::<u64>();
+    index.apply_pod(&p, now);
+    assert_eq!(on("n1"), 30, "an event that is older than the write");
+    index.nominated("p", now);
+    index.apply_pod(&nominated(&p, &step), now);
+    index.expire(now + BOUND_WITHIN);
+    assert_eq!(on("n1"), 30, "the scheduler may take its time");
+    let cleared = PodView { nominated: None, ..nominated(&p, &step) };
+    index.apply_pod(&cleared, now);
+    assert_eq!(on("n1"), 0, "it found no room there");
+    let [again] = steps(&index, now).try_into().expect("planned anew");
+    index.apply_pod(&nominated(&p, &again), now);
+
+    // The next leader reads it from the pod.
+    let next = planner(&[&node("n1", 1), &node("n2", 1)]);
+    next.apply_pod(&nominated(&p, &again), now);
+    assert_eq!((steps(&next, now), held(&next, "n1").iter().sum::<u64>()), (Vec::new(), 30));
+    next.apply_pod(&PodView { nominated: Some("n2".into()), ..nominated(&p, &again) }, now);
+    assert_eq!(held(&next, "n1").iter().sum::<u64>(), 0, "evicted for elsewhere");
+
+    // The scheduler has bound it elsewhere.
+    index.apply_pod(&PodView { node: Some("n2".into()), ..nominated(&p, &again) }, now);
+    assert_eq!((on("n1"), on("n2")), (0, 30), "until its node reports");
+    assert_eq!(index.outcomes().of(Outcome::Elsewhere), 1);
+}
+
+#[test]
+fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
+    let (mut n1, now) = (node("n1", 4), Instant::now());
+    status(&mut n1).shares = vec![share(&n1, "x", 3, 40, 100)];
+    let index = planner(&[&n1]);
+    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
+    let member = |name: &str| PodView { group: Some(group.clone().into()), ..gated(&format!("g-{name}"), 1, 40, 0) };
+    index.apply_pod_group(group.clone(), PodGroupSpec { min: 4, wait: ENOUGH });
+    for name in ["a", "b", "c"] {
+        index.apply_pod(&member(name), now);
+    }
+    assert_eq!(placed(&index, now), [], "too few");
+    index.apply_pod(&member("d"), now);
+    let before = index.view().version();
+    assert_eq!(placed(&index, now), [], "three would fit");
+    assert_eq!(held(&index, "n1").iter().sum::<u64>(), 40, "nothing is held for them");
+    let after = index.view().version();
+    assert!(after > before, "it has been tried");
+    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), after), "once");
+    assert_eq!(placed(&index, now + ENOUGH), [], "its gates stay: alone no member may start");
+    index.apply_pod(&gated("other", 1, 30, 9), now);
+    assert_eq!(placed(&index, now), [pair("other", "n1")], "nobody waits for it");
+    index.delete_pod("other");
+    status(&mut n1).shares.clear();
+    index.apply_gpu_node("n1", &n1);
+    assert_eq!(placed(&index, now).len(), 4);
+    index.apply_pod(&member("surplus"), now);
+    index.delete_pod("g-a");
+    assert_eq!(placed(&index, now), [pair("g-surplus", "n1")], "by itself");
+}
