@@ -13,17 +13,18 @@ use divvy_api::annotation::{self, Planned};
 use divvy_api::names::annotation::PLANNED;
 use divvy_api::names::{GATE, condition};
 use divvy_index::demand::Demand;
-use divvy_index::{Index, Step};
+use divvy_index::{Index, Step, Victim};
 use divvy_runtime::api_server::{ApiServer, Requests, unanswered};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
+use tracing::info;
 
 use crate::lease::Leader;
 
@@ -69,6 +70,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(1);
 /// Wait after a write that the API server has refused, before the pod is planned again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The same where pods can't be evicted for it.
+const EVICTION_PAUSE: Duration = Duration::from_secs(10);
 /// Times that a pod is written which others change at the same time.
 const ATTEMPTS: usize = 3;
 /// The request, as it is logged.
@@ -148,34 +151,41 @@ impl Writer {
     async fn write(&self, step: &Step, until: Instant) {
         let written = match step {
             Step::Place { demand, planned } => self.place(demand, planned, until).await,
+            Step::Evict { demand, node, victims } => {
+                let pod = format!("{}/{}", demand.namespace, demand.name);
+                info!(pod, node = &**node, "evicting {} pods of lower priority", victims.len());
+                self.evict(victims, until).await
+            }
             Step::LetGo { uid, namespace, name } => {
                 let pods = Api::namespaced(self.client.clone(), namespace);
                 let change = json!({ "metadata": { "uid": &**uid }, "spec": without_gate() });
                 self.patch(&pods, name, None, &change, until).await.map(drop)
             }
         };
-        match (step, written) {
-            (Step::Place { demand, .. }, Ok(())) => self.index.nominated(&demand.uid, Instant::now()),
-            (Step::LetGo { uid, .. }, Ok(())) => self.index.ungated(uid),
-            // The watch shows the pod soon, if there is one.
-            (step, Err(Failure::Refused(error))) => {
-                if !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
-                    self.requests.failed(REQUEST, &error, PAUSE);
+        match written {
+            Ok(()) => {
+                match step {
+                    Step::Place { demand, .. } => self.index.nominated(&demand.uid, Instant::now()),
+                    Step::LetGo { uid, .. } => self.index.ungated(uid),
+                    Step::Evict { .. } => {}
                 }
-                sleep(PAUSE).await;
-                if let Step::Place { demand, .. } = step {
-                    self.index.failed(&demand.uid);
-                }
-                return;
+                self.requests.succeeded(REQUEST);
             }
-            // The reservation stays until the watch shows more, or until it expires.
-            (_, Err(Failure::Unknown(error))) => {
-                self.requests.failed(REQUEST, &error, PAUSE);
-                sleep(PAUSE).await;
-                return;
+            Err(failure) => {
+                let pause = if matches!(step, Step::Evict { .. }) { EVICTION_PAUSE } else { PAUSE };
+                let is_unknown = matches!(failure, Failure::Unknown(_));
+                let (Failure::Refused(error) | Failure::Unknown(error)) = failure;
+                // The watch shows soon that the pod is gone or has changed.
+                if !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
+                    self.requests.failed(REQUEST, &error, pause);
+                }
+                sleep(pause).await;
+                // A pod that may have its nomination keeps its GPUs until the watch shows more, or until they expire.
+                if !(is_unknown && matches!(step, Step::Place { .. })) {
+                    self.index.failed(step.uid());
+                }
             }
         }
-        self.requests.succeeded(REQUEST);
     }
 
     /// Nominates the planned node, and removes the gate.
@@ -202,6 +212,22 @@ impl Writer {
         Ok(())
     }
 
+    /// Evicts pods, each by its UID. Those that a PodDisruptionBudget keeps stay, and what was evicted before them has ended.
+    async fn evict(&self, victims: &[Victim], until: Instant) -> Result<(), Failure> {
+        for Victim { uid, namespace, name } in victims {
+            let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
+            let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
+            let delete_options = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            let params = EvictParams { delete_options: Some(delete_options), ..EvictParams::default() };
+            match answer(pods.evict(name, &params), until).await {
+                // Gone, or another pod of this name: its room is free, or soon will be.
+                Err(Failure::Refused(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+                evicted => evicted.map(drop)?,
+            }
+        }
+        Ok(())
+    }
+
     async fn patch(
         &self,
         pods: &Api<Pod>,
@@ -210,22 +236,27 @@ impl Writer {
         change: &Value,
         until: Instant,
     ) -> Result<Pod, Failure> {
-        let (params, change, began) = (PatchParams::default(), Patch::Strategic(change), Instant::now());
-        let patience = PATIENCE.min(until.saturating_duration_since(began));
+        let (params, change) = (PatchParams::default(), Patch::Strategic(change));
         let request = async {
             match subresource {
                 Some(subresource) => pods.patch_subresource(subresource, name, &params, &change).await,
                 None => pods.patch(name, &params, &change).await,
             }
         };
-        match timeout(patience, request).await {
-            Ok(Ok(pod)) => Ok(pod),
-            Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
-                Err(Failure::Refused(kube::Error::Api(status)))
-            }
-            Ok(Err(error)) => Err(Failure::Unknown(error)),
-            Err(_elapsed) => Err(Failure::Unknown(unanswered(began.elapsed()))),
+        answer(request, until).await
+    }
+}
+
+/// The API server's answer; nothing is waited for after `until`.
+async fn answer<T>(request: impl Future<Output = kube::Result<T>>, until: Instant) -> Result<T, Failure> {
+    let began = Instant::now();
+    match timeout(PATIENCE.min(until.saturating_duration_since(began)), request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
+            Err(Failure::Refused(kube::Error::Api(status)))
         }
+        Ok(Err(error)) => Err(Failure::Unknown(error)),
+        Err(_elapsed) => Err(Failure::Unknown(unanswered(began.elapsed()))),
     }
 }
 

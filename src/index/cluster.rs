@@ -11,6 +11,7 @@
 mod cliques;
 mod gangs;
 mod planning;
+mod preemption;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, RwLock};
@@ -31,6 +32,7 @@ use crate::unpoisoned;
 
 pub use gangs::Held;
 pub use planning::Step;
+pub use preemption::Victim;
 
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
 #[derive(Debug)]

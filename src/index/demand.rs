@@ -33,6 +33,8 @@ pub struct SchedulingConfig {
     pub load_aware: bool,
     /// Schedulers whose pods are planned here before they see them, and that bind them to nominated nodes; usually one, or none.
     pub planned_schedulers: Vec<String>,
+    /// Pods of lower priority are evicted for those that are planned here.
+    pub preempts: bool,
 }
 
 /// A pod's requests and wishes.
@@ -108,6 +110,7 @@ impl Default for SchedulingConfig {
             node_policy,
             load_aware: false,
             planned_schedulers: Vec::new(),
+            preempts: false,
         }
     }
 }
@@ -128,6 +131,7 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
                 Scheduling::Gates => config.schedulers.clone(),
                 Scheduling::Extender | Scheduling::Node => Vec::new(),
             },
+            preempts: false,
         })
     }
 }

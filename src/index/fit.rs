@@ -4,6 +4,7 @@ mod query;
 mod reasons;
 mod score_cache;
 mod search;
+mod victims;
 
 pub use query::Query;
 pub(crate) use reasons::{ReasonSummaries, WhyNot};

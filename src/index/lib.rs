@@ -31,7 +31,7 @@ mod state;
 
 use std::sync::{LockResult, PoisonError};
 
-pub use cluster::{Held, Index, NotReserved, Ranking, Refusal, Step};
+pub use cluster::{Held, Index, NotReserved, Ranking, Refusal, Step, Victim};
 pub use demand::Exceeded;
 pub use explain::{CardOverview, Expectation, ExpectedPart, Explanation, Feasibility, NodeOverview};
 pub use fit::Query;

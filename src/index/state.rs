@@ -80,6 +80,7 @@ pub(crate) struct ClusterState {
 /// A pod that asks for cards and hasn't ended.
 #[derive(Debug)]
 struct Pod {
+    name: Arc<str>,
     priority: i32,
     state: State,
 }
@@ -275,10 +276,11 @@ impl ClusterState {
         if let (Some(node), true) = (&pod.node, before != Some(demand.priority)) {
             touched.extend(self.known_node(node));
         }
-        self.pods
-            .entry(Arc::clone(&uid))
-            .and_modify(|known| known.priority = demand.priority)
-            .or_insert_with(|| Pod { priority: demand.priority, state: State::Waiting(Arc::new(demand.clone())) });
+        self.pods.entry(Arc::clone(&uid)).and_modify(|known| known.priority = demand.priority).or_insert_with(|| Pod {
+            name: demand.name.as_str().into(),
+            priority: demand.priority,
+            state: State::Waiting(Arc::new(demand.clone())),
+        });
         match &pod.node {
             Some(node) => touched.extend(self.bound(&uid, node, pod, demand, now)),
             None => touched.extend(self.unbound(&uid, pod, demand, now)),
@@ -410,7 +412,8 @@ impl ClusterState {
         self.queue.remove(uid);
         let mut touched = self.move_in(uid, &node, &reservation.demand.requests);
         self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
-        self.pods.insert(Arc::clone(uid), Pod { priority, state: State::Reserved(Box::new(reservation)) });
+        let name = reservation.demand.name.as_str().into();
+        self.pods.insert(Arc::clone(uid), Pod { name, priority, state: State::Reserved(Box::new(reservation)) });
         touched.insert(node);
         touched
     }
@@ -423,6 +426,23 @@ impl ClusterState {
             Arc::make_mut(&mut demand.scheduling).gates.retain(|gate| gate != GATE);
         }
         Touched::new()
+    }
+
+    /// Name of a pod that asks for cards.
+    pub(crate) fn name_of(&self, uid: &str) -> Option<&Arc<str>> {
+        Some(&self.pods.get(uid)?.name)
+    }
+
+    /// What a pod on a node requests of it.
+    pub(crate) fn requests_of(&self, uid: &str) -> Option<&Resources> {
+        self.requested.of(uid)
+    }
+
+    /// Pods with our gate for which others are being evicted.
+    pub(crate) fn preemptors(&self) -> Vec<Arc<Demand>> {
+        let kept = self.reserved.values().flatten().filter_map(|uid| self.reservation_of(uid));
+        let kept = kept.filter(|kept| kept.source == Source::Nomination && kept.demand.scheduling.has_our_gate());
+        kept.map(|kept| Arc::clone(&kept.demand)).collect()
     }
 
     /// Whether a pod is to be planned.
@@ -438,7 +458,8 @@ impl ClusterState {
         } else {
             self.queue.remove(&uid);
         }
-        self.pods.insert(uid, Pod { priority: demand.priority, state: State::Waiting(demand) });
+        let (name, priority) = (demand.name.as_str().into(), demand.priority);
+        self.pods.insert(uid, Pod { name, priority, state: State::Waiting(demand) });
     }
 
     /// Marks a reservation as bound.
@@ -489,7 +510,8 @@ impl ClusterState {
             let (node, demand) = (reservation.planned.node.clone(), Arc::clone(&reservation.demand));
             let (source, priority, is_bound) = (reservation.source, demand.priority, reservation.bound);
             if is_bound {
-                self.pods.insert(Arc::clone(&uid), Pod { priority, state: State::Confirmed });
+                let name = demand.name.as_str().into();
+                self.pods.insert(Arc::clone(&uid), Pod { name, priority, state: State::Confirmed });
             } else {
                 self.wait(demand);
                 self.move_out(&uid);

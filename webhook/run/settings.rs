@@ -24,7 +24,8 @@ pub(super) async fn api_server(config: &Config) -> anyhow::Result<ApiServer> {
 
 /// How pods are read and compared.
 pub(super) fn reading(config: &Config) -> SchedulingConfig {
-    config.scheduling_config().expect("into_config has tried")
+    let reading = config.scheduling_config().expect("into_config has tried");
+    SchedulingConfig { preempts: config.preemption == Switch::On, ..reading }
 }
 
 /// How pods are admitted.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::annotation::Planned;
 
+use super::preemption::Victim;
 use super::{Index, NotReserved};
 use crate::demand::{Demand, Shape};
 use crate::fit::Query;
@@ -27,6 +28,15 @@ pub enum Step {
         demand: Arc<Demand>,
         /// Its plan, for which GPUs are reserved.
         planned: Planned,
+    },
+    /// Pods of lower priority are evicted for it; then it is planned.
+    Evict {
+        /// The pod.
+        demand: Arc<Demand>,
+        /// The node where that makes room.
+        node: Arc<str>,
+        /// Which.
+        victims: Vec<Victim>,
     },
     /// Its gate goes: no node could hold it even by sums, so that an autoscaler has to see it, or it isn't ours to plan.
     LetGo {
@@ -58,6 +68,7 @@ impl Index {
     /// Plans pods until there are about so many steps, or `patience` is over, and reserves GPUs for those that have a place.
     /// `busy` are pods of earlier steps that are being written. Returns whether there is more to plan now.
     pub fn plan(&self, most: usize, patience: Duration, busy: &HashSet<Arc<str>>, now: Instant) -> (Vec<Step>, bool) {
+        self.resume_preemptors();
         self.wake_lines();
         let (mut steps, mut is_more, began) = (Vec::new(), true, Instant::now());
         while steps.len() < most && began.elapsed() < patience {
@@ -155,6 +166,9 @@ impl Index {
             match self.place(demand, now) {
                 Ok(step) => return Ok(step.into_iter().collect()),
                 Err(nowhere) => {
+                    if let Some(evictions) = self.preempt(demand, now) {
+                        return Ok(vec![evictions]);
+                    }
                     failed.insert(demand.shape());
                     parked.add(demand, &nowhere, now);
                 }
@@ -259,7 +273,7 @@ impl Step {
     /// UID of the pod.
     pub fn uid(&self) -> &Arc<str> {
         match self {
-            Self::Place { demand, .. } => &demand.uid,
+            Self::Place { demand, .. } | Self::Evict { demand, .. } => &demand.uid,
             Self::LetGo { uid, .. } => uid,
         }
     }

@@ -126,16 +126,20 @@ impl Node {
 
     /// Whether the scheduler would give it the pod by all that it knows: the pod's node selection, taints, and sums of requests.
     pub(crate) fn takes(&self, demand: &Demand) -> bool {
+        let has_room = |free: &Resources| free.lacks(&demand.requests).is_none() && free.amount(PODS) != Some(0);
+        self.free.as_ref().is_none_or(has_room) && self.is_open_to(demand)
+    }
+
+    /// The same, whatever is free.
+    pub(crate) fn is_open_to(&self, demand: &Demand) -> bool {
         let SchedulingTerms { selection, .. } = &*demand.scheduling;
         let is_open = match self.unschedulable {
             None => true,
             Some(Unschedulable::Cordoned) => selection.tolerates_cordon(),
             Some(Unschedulable::NotReady | Unschedulable::Gone) => false,
         };
-        let has_room = |free: &Resources| free.lacks(&demand.requests).is_none() && free.amount(PODS) != Some(0);
-        is_open
-            && self.free.as_ref().is_none_or(has_room)
-            && self.object.as_ref().is_none_or(|object| selection.matches(&self.name, &object.labels, &object.taints))
+        let matches = |object: &Arc<NodeObject>| selection.matches(&self.name, &object.labels, &object.taints);
+        is_open && self.object.as_ref().is_none_or(matches)
     }
 
     /// Whether a pod may find more room on it than before.

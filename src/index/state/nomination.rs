@@ -34,6 +34,8 @@ impl ClusterState {
                 // The scheduler has found no room, or wants it elsewhere.
                 touched.extend(self.failed(uid));
             }
+            // Pods are being evicted for it, and no scheduler has seen it.
+            Some(kept) if kept.source == Source::Nomination && pod.scheduling.has_our_gate() => return touched,
             Some(reservation) if reservation.is_announced() || nominated == Some(&reservation.planned.node) => {
                 return touched;
             }

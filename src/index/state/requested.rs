@@ -59,6 +59,11 @@ impl Requested {
         self.pods_on_nodes.get(uid).map(|pod| &pod.node)
     }
 
+    /// What a pod requests of its node.
+    pub(crate) fn of(&self, uid: &str) -> Option<&Resources> {
+        self.pods_on_nodes.get(uid).map(|pod| &pod.requests)
+    }
+
     /// UIDs of pods on nodes.
     pub(crate) fn pods_on_nodes(&self) -> impl Iterator<Item = &Arc<str>> {
         self.pods_on_nodes.keys()

@@ -85,7 +85,7 @@ pub(super) async fn explanation(
     }
     match take_machines(cluster, &index).await {
         Ok(nodes) => {
-            objects.kept_off = nodes.iter().filter_map(|node| kept_off(&pod.scheduling.selection, node)).collect()
+            objects.kept_off = nodes.iter().filter_map(|node| kept_off(&pod.scheduling.selection, node)).collect();
         }
         Err(refused) => {
             remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));

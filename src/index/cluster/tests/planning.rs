@@ -46,6 +46,7 @@ fn placed(index: &Index, now: Instant) -> Vec<(String, String)> {
     let steps = steps(index, now).into_iter().map(|step| match step {
         Step::Place { demand, planned } => (demand.uid.to_string(), planned.node),
         Step::LetGo { uid, .. } => (uid.to_string(), String::new()),
+        Step::Evict { victims, .. } => panic!("evictions: {victims:?}"),
     });
     steps.collect()
 }
@@ -214,4 +215,38 @@ fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
     index.apply_pod(&member("surplus"), now);
     index.delete_pod("g-a");
     assert_eq!(placed(&index, now), [pair("g-surplus", "n1")], "by itself");
+}
+
+#[test]
+fn pods_of_lower_priority_are_evicted_for_one_that_fits_nowhere() {
+    let (mut n1, now) = (node("n1", 2), Instant::now());
+    let config =
+        SchedulingConfig { preempts: true, planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() };
+    let index = Index::new(config);
+    let full = |n1: &mut GpuNode, pods: &[(&str, usize)]| {
+        let shares = pods.iter().map(|(pod, card)| share(n1, pod, *card, 30, 0)).collect();
+        status(n1).shares = shares;
+    };
+    full(&mut n1, &[("low", 0), ("lower", 1)]);
+    index.apply_gpu_node("n1", &n1);
+    for (name, priority) in [("low", 2), ("lower", 1)] {
+        index.apply_pod(&PodView { priority, node: Some("n1".into()), ..pod(name, 1, 30, 0) }, now);
+    }
+    let urgent = PodView { priority: 9, ..gated("urgent", 1, 30, 0) };
+    let never = SchedulingTerms { never_preempts: true, ..terms(&[GATE]) };
+    index.apply_pod(&PodView { scheduling: never.into(), ..urgent.clone() }, now);
+    assert_eq!(steps(&index, now), [], "preemptionPolicy");
+    index.apply_pod(&urgent, now);
+    let [Step::Evict { victims, node, .. }] = &*steps(&index, now) else { panic!("an eviction") };
+    let names: Vec<&str> = victims.iter().map(|victim| &*victim.name).collect();
+    assert_eq!((names, &**node), (vec!["lower"], "n1"), "the least that makes room");
+    index.apply_pod(&urgent, now);
+    index.apply_pod(&PodView { priority: 5, ..gated("other", 1, 10, 1) }, now);
+    assert_eq!(placed(&index, now), [pair("other", "n1")], "beside what both pods of lower priority hold");
+    index.delete_pod("other");
+    full(&mut n1, &[("low", 0)]);
+    index.apply_gpu_node("n1", &n1);
+    index.apply_pod(&gated("greedy", 1, 30, 1), now);
+    index.delete_pod("lower");
+    assert_eq!(placed(&index, now)[0], pair("urgent", "n1"), "what was freed is kept for it");
 }

@@ -18,6 +18,8 @@ const QUIET: Duration = Duration::from_secs(3);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
     name: &'static str,
+    /// `scheduling` of the webhook: `node`, `gates` or `extender`.
+    scheduling: &'static str,
     /// `None`: no extender.
     shortlist: Option<u32>,
     /// Whether the extender has `bindVerb`.
@@ -37,12 +39,14 @@ struct Measured {
     ended: Reading,
 }
 
-const ALONE: Variant = Variant { name: "no extender", shortlist: None, binds: false, policies: true, reviews: true };
-const ONE: Variant = Variant { name: "shortlist 1", shortlist: Some(1), binds: true, ..ALONE };
+const ALONE: Variant =
+    Variant { name: "no extender", scheduling: "node", shortlist: None, binds: false, policies: true, reviews: true };
+const GATES: Variant = Variant { name: "gates", scheduling: "gates", ..ALONE };
+const ONE: Variant = Variant { name: "shortlist 1", scheduling: "extender", shortlist: Some(1), binds: true, ..ALONE };
 const SIXTEEN: Variant = Variant { name: "shortlist 16", shortlist: Some(16), ..ONE };
 
-/// With the extender and without.
-pub(crate) const EXTENDER: [Variant; 3] = [ALONE, ONE, SIXTEEN];
+/// Each way to schedule.
+pub(crate) const WAYS: [Variant; 3] = [ALONE, GATES, SIXTEEN];
 /// One thing changed at a time.
 pub(crate) const CAUSES: [Variant; 6] = [
     ALONE,
@@ -97,12 +101,17 @@ pub(crate) async fn compare(
         let pairs = || with.iter().zip(&runs[0]);
         let cycles: Vec<f64> = pairs().map(|(with, without)| with.started.cycle() / without.started.cycle()).collect();
         let spent: Vec<f64> = pairs().map(|(with, without)| with.started.all() / without.started.all()).collect();
+        let scheduler = |run: &Measured| run.started.spent.get("kube-scheduler").copied().unwrap_or(f64::NAN);
+        let of_scheduler: Vec<f64> = pairs().map(|(with, without)| scheduler(with) / scheduler(without)).collect();
+        let faster: Vec<f64> = pairs().map(|(with, without)| without.seconds / with.seconds).collect();
         println!(
-            "  {} ÷ {}, pairs: cycle {}, processors {}",
+            "  {} ÷ {}, pairs: cycle {}, processors {}, the scheduler's {}, pods a second {}",
             variant.name,
             variants[0].name,
             spread(&cycles, 2),
-            spread(&spent, 2)
+            spread(&spent, 2),
+            spread(&of_scheduler, 2),
+            spread(&faster, 2)
         );
     }
     Ok(())
@@ -148,11 +157,10 @@ pub(crate) async fn quiet(cluster: &Cluster, fleet: &Fleet) -> anyhow::Result<Re
 /// Starts programs as the variant wants them.
 async fn prepare(cluster: &mut Cluster, variant: &Variant) -> anyhow::Result<()> {
     cluster.control_plane.scheduler.kill().await?;
-    if let Some(shortlist) = variant.shortlist {
-        cluster.webhook.configure(&json!({"shortlist": shortlist})).await?;
-        cluster.webhook_ready().await?;
-        cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
-    }
+    let keys = json!({"scheduling": variant.scheduling, "shortlist": variant.shortlist.unwrap_or(16)});
+    cluster.webhook.configure(&keys).await?;
+    cluster.webhook_ready().await?;
+    cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
     if variant.policies {
         cluster.apply(&["policy"]).await?;
     } else {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::figures::Reading;
 use crate::fleet::{self, Fleet, number};
-use crate::rounds::{self, CAUSES, EXTENDER, count};
+use crate::rounds::{self, CAUSES, WAYS, count};
 
 /// Pods of one run.
 const RUN: usize = 1000;
@@ -21,12 +21,18 @@ const RUN: usize = 1000;
 const EMPTY: &str = "/api/v1/nodes/fake-0";
 
 /// Scenarios of this benchmark.
-pub(crate) const SCENARIOS: [Scenario; 4] = [
+pub(crate) const SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "scale",
         only_when_named: false,
         installed: Installed::AsProcesses,
         run: |cluster| Box::pin(full(cluster)),
+    },
+    Scenario {
+        name: "ways",
+        only_when_named: true,
+        installed: Installed::AsProcesses,
+        run: |cluster| Box::pin(ways(cluster)),
     },
     Scenario {
         name: "causes",
@@ -64,13 +70,20 @@ async fn full(cluster: &mut Cluster) -> anyhow::Result<()> {
     println!("  placed by the real scheduler, running and annotated after {:.1?}", begun.elapsed());
     rounds::quiet(cluster, &fleet).await?.since(&before).print(count(pods));
     say_memory(cluster, &fleet);
-    rounds::compare(cluster, &mut fleet, &EXTENDER, rounds, RUN.min(pods)).await?;
+    rounds::compare(cluster, &mut fleet, &WAYS, rounds, RUN.min(pods)).await?;
     cluster.restart_scheduler(true).await?;
     interruptions::leaders(cluster, &mut fleet, rounds).await?;
     interruptions::releases(cluster, &mut fleet, rounds).await?;
     say_memory(cluster, &fleet);
     println!("  {:?}", fleet.counted().await?);
     Ok(())
+}
+
+/// The same pods with each way to schedule, on an empty cluster.
+async fn ways(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let mut fleet = start(cluster, number("DIVVY_E2E_NODES", 1000)?).await?;
+    let rounds = number("DIVVY_E2E_ROUNDS", 10)?;
+    rounds::compare(cluster, &mut fleet, &WAYS, rounds, number("DIVVY_E2E_PODS", RUN)?).await
 }
 
 /// The same pods with one thing changed at a time, on an empty cluster.

@@ -1,0 +1,104 @@
+//! Evictions for pods that are planned here, as kube-scheduler would evict for those that it plans itself: pods of lower
+//! priority whose cards make room. Gangs evict nobody.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Instant;
+
+use divvy_placement::plan;
+
+use super::Index;
+use super::planning::Step;
+use crate::demand::Demand;
+use crate::fit::Query;
+use crate::snapshot::Node;
+use crate::state::{ClusterState, REPORTED_WITHIN, Reservation, Source};
+use crate::unpoisoned;
+
+/// A pod to evict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// UID of the pod.
+    pub uid: Arc<str>,
+    /// Namespace of the pod.
+    pub namespace: Arc<str>,
+    /// Name of the pod.
+    pub name: Arc<str>,
+}
+
+/// Nodes that are compared for one pod, as many as kube-scheduler compares at least
+/// (`minCandidateNodesAbsolute` of `DefaultPreemptionArgs`).
+const MOST_CANDIDATES: usize = 100;
+
+// === impl Index ===
+
+impl Index {
+    /// Pods whose eviction makes room for one that finds none, and what they leave is kept for it.
+    pub(super) fn preempt(&self, demand: &Arc<Demand>, now: Instant) -> Option<Step> {
+        if !self.config.preempts || demand.scheduling.never_preempts || !demand.scheduling.has_our_gate() {
+            return None;
+        }
+        let exceeded = self.exceeded(demand);
+        let allowed = demand.avoiding(&exceeded);
+        let (query, view) = (Query::new(&allowed, &self.config), self.view());
+        let candidates = view.nodes().filter(|node| node.is_open_to(demand) && node.may_be_cleared_for(&query));
+        let with_victims = candidates.take(MOST_CANDIDATES).filter_map(|node| Some((node, query.victims(node, &[])?)));
+        let with_victims: Vec<(&Arc<Node>, Vec<String>)> = with_victims.collect();
+        let mut state = unpoisoned(self.state.lock());
+        let on_node = |(node, uids): (&Arc<Node>, Vec<String>)| {
+            let victims = uids.iter().map(|uid| state.victim(node, uid)).collect::<Option<Vec<_>>>()?;
+            state.has_sums_without(node, demand, &victims).then(|| (Arc::clone(node), victims))
+        };
+        let priority = |node: &Node, victim: &Victim| {
+            node.holders.iter().find(|holder| holder.uid == victim.uid).map_or(i32::MAX, |holder| holder.priority)
+        };
+        // As kube-scheduler chooses (`pickOneNodeForPreemption`), without budgets: those are kept by the API server.
+        let cost = |(node, victims): &(Arc<Node>, Vec<Victim>)| {
+            let mut priorities: Vec<i32> = victims.iter().map(|victim| priority(node, victim)).collect();
+            priorities.sort_by_key(|priority| Reverse(*priority));
+            (priorities.first().copied(), priorities.len(), priorities, Arc::clone(&node.name))
+        };
+        let (node, victims) = with_victims.into_iter().filter_map(on_node).min_by_key(cost)?;
+        let cards = node.cards_without(|holder| victims.iter().any(|victim| victim.uid == holder.uid));
+        let plan = plan(&cards, &node.links, &allowed.request(), &query.policies.cards).ok()?;
+        let (source, deadline) = (Source::Nomination, now + REPORTED_WITHIN);
+        let kept = Reservation::new(source, Arc::clone(demand), &node.name, (&cards, &plan), deadline);
+        self.publish(&mut state, |state| state.reserve(&demand.uid, kept));
+        Some(Step::Evict { demand: Arc::clone(demand), node: Arc::clone(&node.name), victims })
+    }
+
+    /// Has pods tried again for which others were evicted, as soon as those have gone.
+    pub(super) fn resume_preemptors(&self) {
+        if !self.config.preempts {
+            return;
+        }
+        let mut state = unpoisoned(self.state.lock());
+        for demand in state.preemptors() {
+            let name = state.reservation_of(&demand.uid).map(|kept| kept.planned.node.clone());
+            let Some(node) = name.and_then(|name| self.node(&name)) else { continue };
+            let node = node.without(&demand);
+            if node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.cards) {
+                self.publish(&mut state, |state| state.failed(&demand.uid));
+            }
+        }
+    }
+}
+
+// === impl ClusterState ===
+
+impl ClusterState {
+    fn victim(&self, node: &Node, uid: &str) -> Option<Victim> {
+        let holder = node.holders.iter().find(|holder| *holder.uid == *uid)?;
+        let (uid, namespace) = (Arc::clone(&holder.uid), Arc::clone(&holder.namespace));
+        Some(Victim { uid, namespace, name: Arc::clone(self.name_of(&holder.uid)?) })
+    }
+
+    /// Whether a node has what a pod requests in sum once these have gone.
+    fn has_sums_without(&self, node: &Node, demand: &Demand, victims: &[Victim]) -> bool {
+        let Some(mut free) = node.free.clone() else { return true };
+        for requests in victims.iter().filter_map(|victim| self.requests_of(&victim.uid)) {
+            free.add(requests);
+        }
+        free.lacks(&demand.requests).is_none()
+    }
+}

@@ -1,0 +1,47 @@
+//! Pods whose eviction makes room on a node's cards.
+
+use std::cmp::Reverse;
+
+use crate::fit::Query;
+use crate::snapshot::{Holder, Node};
+
+// === impl Query ===
+
+impl Query<'_> {
+    /// These victims, with as many pods of lower priority as it takes; `None` if even all of them don't make room, or if none is
+    /// needed.
+    ///
+    /// Pods are added from the lowest priority up and left alone again from the highest down where it goes without them. The
+    /// given victims stay: a scheduler wants their CPU and memory too. Room that is kept for a pod of lower priority is free,
+    /// and nobody can be evicted from it: a victim that isn't on the node is an error to the scheduler.
+    pub fn victims(&self, node: &Node, given: &[String]) -> Option<Vec<String>> {
+        let is_given = |holder: &Holder| given.iter().any(|uid| *uid == *holder.uid);
+        let is_lower = |holder: &Holder| holder.priority < self.demand.priority;
+        let fits_without = |more: &[&Holder]| {
+            let is_gone = |holder: &Holder| {
+                let is_evicted = is_given(holder) || more.iter().any(|gone| gone.uid == holder.uid);
+                is_evicted || (holder.is_nominated && is_lower(holder))
+            };
+            self.fits(node, &node.cards_without(|holder| is_gone(holder) || holder.uid == self.demand.uid))
+        };
+        let mut more: Vec<&Holder> = Vec::new();
+        if !fits_without(&more) {
+            let may_go = |holder: &&Holder| is_lower(holder) && !holder.is_nominated && !is_given(holder);
+            more.extend(node.holders.iter().filter(may_go));
+            more.sort_by_key(|holder| Reverse(holder.priority));
+            if !fits_without(&more) {
+                return None;
+            }
+            let mut at = 0;
+            while at < more.len() {
+                let spared = more.remove(at);
+                if !fits_without(&more) {
+                    more.insert(at, spared);
+                    at += 1;
+                }
+            }
+        }
+        let uids = given.iter().cloned().chain(more.iter().map(|holder| holder.uid.to_string()));
+        Some(uids.collect::<Vec<_>>()).filter(|uids| !uids.is_empty())
+    }
+}
