@@ -14,7 +14,7 @@ use kube::core::Status;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{sleep, timeout};
 
-use crate::extender::{Bind, Binding, Extender, Malformed, WATCH_LAG, WATCH_PAUSE};
+use crate::extender::{Bind, Binding, Extender, Malformed};
 
 /// Posts for one extender.
 #[derive(Clone)]
@@ -33,6 +33,10 @@ enum Posted {
 
 /// Longest wait for an answer: the scheduler waits 5 s, and bind may make two requests.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// Longest wait for the watch to show the pod. kube-scheduler binds beside its scheduling cycle, so nobody else waits.
+const WATCH_LAG: Duration = Duration::from_millis(500);
+/// Between two looks at what it has shown.
+const WATCH_PAUSE: Duration = Duration::from_millis(10);
 
 // === impl Binder ===
 

@@ -9,7 +9,7 @@ mod preempt;
 mod wire;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use self::choose::Choice;
 use self::wire::{ExtenderArgs, FilterResult, HostPriority};
@@ -17,20 +17,6 @@ use divvy_index::Index;
 
 pub use self::bind::{Bind, Binding};
 pub use self::wire::Malformed;
-
-/// Longest wait for the watches to show what the scheduler has seen already.
-pub const WATCH_LAG: Duration = Duration::from_millis(500);
-/// Between two looks at what they have shown.
-pub const WATCH_PAUSE: Duration = Duration::from_millis(10);
-
-/// Response of `filter`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filtered {
-    /// `ExtenderFilterResult`.
-    pub body: Vec<u8>,
-    /// Whether it names no node because the watches haven't shown the pod or its group yet, but may soon.
-    pub is_unseen: bool,
-}
 
 /// Handlers of the extender's verbs.
 #[derive(Debug)]
@@ -49,17 +35,23 @@ impl Extender {
     }
 
     /// `filter`: the nodes as good as the best, or why there are none. A member of a gang gets the one where GPUs are held for it.
-    pub fn filter(&self, body: &[u8], now: Instant) -> Result<Filtered, Malformed> {
+    ///
+    /// What the watches haven't shown yet is an error. kube-scheduler waits for the answer before it looks at another pod, so it
+    /// gets one at once; after an error it tries the pod again within 1 to 10 s whatever happens meanwhile, after a refusal not
+    /// before something in the cluster changes (`determineSchedulingHintForInFlightPod` of `pkg/scheduler/backend/queue`).
+    pub fn filter(&self, body: &[u8], now: Instant) -> Result<Vec<u8>, Malformed> {
         let args: ExtenderArgs<'_> = wire::decode("filter", body)?;
         let names = args.names();
-        let Some(pod) = &args.pod else {
-            return Ok(Filtered { body: wire::encode(&FilterResult::error("Pod is missing")), is_unseen: false });
-        };
-        let Choice { kept, by_eviction, for_good, is_unseen } = self.choose(pod, &names, now);
-        Ok(Filtered { body: wire::encode(&args.answer(&names, &kept, by_eviction, for_good)), is_unseen })
+        let Some(pod) = &args.pod else { return Ok(wire::encode(&FilterResult::error("Pod is missing"))) };
+        Ok(match self.choose(pod, &names, now) {
+            Ok(Choice { kept, by_eviction, for_good }) => {
+                wire::encode(&args.answer(&names, &kept, by_eviction, for_good))
+            }
+            Err(unseen) => wire::encode(&FilterResult::error(&unseen)),
+        })
     }
 
-    /// `prioritize`: 10 for the best node, less for each that is worse, 0 where the pod doesn't fit.
+    /// `prioritize`, for schedulers that still ask: 10 for the best node, less for each that is worse, 0 where the pod doesn't fit.
     pub fn prioritize(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let args: ExtenderArgs<'_> = wire::decode("prioritize", body)?;
         let names = args.names();

@@ -18,8 +18,6 @@ pub(super) struct Choice<'n> {
     pub(super) by_eviction: Reasons<'n>,
     /// Reasons of nodes where evicting pods wouldn't help (`FailedAndUnresolvableNodes`).
     pub(super) for_good: Reasons<'n>,
-    /// Whether the watches may soon show what the reasons say is missing.
-    pub(super) is_unseen: bool,
 }
 
 /// Reason of a node that the index doesn't know.
@@ -29,16 +27,13 @@ const UNKNOWN: &str = "node(s) had no GpuNode: divvy-node isn't running there or
 
 impl Extender {
     /// Chooses the nodes as good as the best. Reasons are given only where no node is left, which is when somebody reads them:
-    /// their length is what a call costs.
-    pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str], now: Instant) -> Choice<'n> {
-        let nowhere = |reason: &str, is_unseen| {
-            let for_good = alike(names.to_vec(), reason);
-            Choice { for_good, is_unseen, ..Choice::default() }
-        };
+    /// their length is what a call costs. The error is what the watches haven't shown yet, but may soon.
+    pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str], now: Instant) -> Result<Choice<'n>, Arc<str>> {
+        let nowhere = |reason: &str| Choice { for_good: alike(names.to_vec(), reason), ..Choice::default() };
         let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => demand,
-            Ok(None) => return Choice { kept: (0..names.len()).collect(), ..Choice::default() },
-            Err(bad) => return nowhere(&bad.to_string(), false),
+            Ok(None) => return Ok(Choice { kept: (0..names.len()).collect(), ..Choice::default() }),
+            Err(bad) => return Ok(nowhere(&bad.to_string())),
         };
         let exceeded = self.index.exceeded(&demand);
         let allowed = demand.avoiding(&exceeded);
@@ -48,18 +43,18 @@ impl Extender {
             if !exceeded.is_empty() {
                 self.index.give_up_group(&demand);
             }
-            return self.reasons(&Query::new(&demand, self.index.config()), &exceeded, names, &ranking);
+            return Ok(self.reasons(&Query::new(&demand, self.index.config()), &exceeded, names, &ranking));
         }
         match self.index.hold(&demand, names, now) {
-            Held::At(node) => return Choice { kept: vec![node], ..Choice::default() },
-            Held::Refused(reason) => return nowhere(&reason, false),
-            Held::Unseen(reason) => return nowhere(&reason, true),
+            Held::At(node) => return Ok(Choice { kept: vec![node], ..Choice::default() }),
+            Held::Refused(reason) => return Ok(nowhere(&reason)),
+            Held::Unseen(reason) => return Err(reason),
             Held::Nothing => {}
         }
         if self.shortlist > 0 {
             shortlist(&mut ranking.fitting, self.shortlist);
         }
-        Choice { kept: ranking.fitting.iter().map(|(asked, _)| asked.name).collect(), ..Choice::default() }
+        Ok(Choice { kept: ranking.fitting.iter().map(|(asked, _)| asked.name).collect(), ..Choice::default() })
     }
 
     fn reasons<'n>(

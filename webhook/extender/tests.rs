@@ -40,7 +40,7 @@ pub(super) fn json_of(pod: &PodView) -> Value {
 }
 
 fn filter(extender: &Extender, args: &Value) -> Value {
-    let answer = extender.filter(args.to_string().as_bytes(), Instant::now()).expect("arguments").body;
+    let answer = extender.filter(args.to_string().as_bytes(), Instant::now()).expect("arguments");
     serde_json::from_slice(&answer).expect("JSON")
 }
 
@@ -67,10 +67,8 @@ fn four() -> [GpuNode; 4] {
 fn filter_answers_best_nodes_in_the_form_of_the_request() {
     let extender = extender(&four(), 16);
     let names = ["n1", "n2", "n3", "n4", "n2", "nowhere"];
-    let answer = extender
-        .filter(named(&pod("a", 1, 8, 0), &names).to_string().as_bytes(), Instant::now())
-        .expect("arguments")
-        .body;
+    let answer =
+        extender.filter(named(&pod("a", 1, 8, 0), &names).to_string().as_bytes(), Instant::now()).expect("arguments");
     insta::assert_snapshot!(
         String::from_utf8(answer).expect("text"),
         @r#"{"Nodes":null,"NodeNames":["n2"],"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}"#
@@ -79,7 +77,7 @@ fn filter_answers_best_nodes_in_the_form_of_the_request() {
         |name: &str| json!({"metadata": {"name": name, "labels": {"a": "b"}}, "spec": {"podCIDR": "10.0.0.0/24"}});
     let nodes = json!({"metadata": {}, "items": names.map(item)});
     let args = json!({"pod": json_of(&pod("a", 1, 8, 0)), "nodes": nodes, "nodenames": null});
-    let answer = extender.filter(args.to_string().as_bytes(), Instant::now()).expect("arguments").body;
+    let answer = extender.filter(args.to_string().as_bytes(), Instant::now()).expect("arguments");
     insta::assert_snapshot!(
         String::from_utf8(answer).expect("text"),
         @r#"{"Nodes":{"metadata":{},"items":[{"metadata":{"labels":{"a":"b"},"name":"n2"},"spec":{"podCIDR":"10.0.0.0/24"}}]},"NodeNames":null,"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}"#
@@ -273,17 +271,18 @@ fn member_of_a_gang_gets_the_node_where_gpus_are_held() {
     let group = |name: &str| PodGroup { api: PodGroupApi::Kubernetes, namespace: "default".into(), name: name.into() };
     let member = |of: &str, name: &str| PodView { group: Some(group(of).into()), ..pod(name, 1, 30, 0) };
     let args = |pod: &PodView| named(pod, &["n1", "n2"]);
-    let asked = |pod: &PodView| extender.filter(args(pod).to_string().as_bytes(), now).expect("arguments");
     index.serves_pod_groups(PodGroupApi::Kubernetes, true);
-    assert!(asked(&member("a", "a-0")).is_unseen, "the group");
+    let error = |of: &str, pod: &str| filter(&extender, &args(&member(of, pod)))["Error"].clone();
+    assert_eq!(error("a", "a-0"), "pod group a is not known yet: try again");
     for name in ["a", "b"] {
         index.apply_pod_group(group(name), PodGroupSpec { min: 2, wait: PodGroupSpec::WAIT });
         index.apply_pod(&member(name, &format!("{name}-0")), now);
     }
-    assert!(asked(&member("a", "a-1")).is_unseen, "the pod");
-    let alone = asked(&member("a", "a-0"));
-    let text = String::from_utf8(alone.body).expect("text");
-    assert!(!alone.is_unseen && text.contains("needs 2 pods at once, and there are 1"), "no watch is behind: {text}");
+    assert_eq!(error("a", "a-1"), "the pod is not known yet: try again");
+    let alone = filter(&extender, &args(&member("a", "a-0")));
+    let reason = &alone["FailedAndUnresolvableNodes"]["n1"];
+    assert!(reason.as_str().is_some_and(|text| text.contains("needs 2 pods at once, and there are 1")), "{alone}");
+    assert_eq!(alone["Error"], "", "no watch is behind");
     for name in ["a", "b"] {
         index.apply_pod(&member(name, &format!("{name}-1")), now);
     }

@@ -11,13 +11,12 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use divvy_serving::connections::Connection;
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
 use super::bodies::{self, BodyLimits};
 use super::json;
 use crate::binder::Binder;
-use crate::extender::{Extender, Filtered, Malformed, WATCH_LAG, WATCH_PAUSE};
+use crate::extender::{Extender, Malformed};
 use crate::lease::Leader;
 use crate::metrics::Metrics;
 
@@ -93,7 +92,7 @@ impl Scheduling {
 
     async fn own(&self, verb: Verb, body: &[u8], until: Instant) -> Response {
         let answer = match verb {
-            Verb::Filter => self.filter(body).await,
+            Verb::Filter => self.extender.filter(body, Instant::now()),
             Verb::Prioritize => self.extender.prioritize(body),
             Verb::Bind => self.binder.bind(body, until).await,
             Verb::Preempt => self.extender.preempt(body),
@@ -105,17 +104,6 @@ impl Scheduling {
             },
             |body| json(StatusCode::OK, body),
         )
-    }
-
-    async fn filter(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
-        let asked = Instant::now();
-        loop {
-            let Filtered { body: answer, is_unseen } = self.extender.filter(body, Instant::now())?;
-            if !is_unseen || asked.elapsed() >= WATCH_LAG {
-                return Ok(answer);
-            }
-            sleep(WATCH_PAUSE).await;
-        }
     }
 }
 
