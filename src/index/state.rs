@@ -186,12 +186,6 @@ impl ClusterState {
         })
     }
 
-    /// Whether the ledger of a node may not be kept any more, because its daemon, its kubelet, or the whole node is gone.
-    fn is_stale(&self, name: &str, report: &Report) -> bool {
-        matches!(self.unschedulable(name), Some(Unschedulable::NotReady | Unschedulable::Gone))
-            || self.without_plugin(name, report).is_some()
-    }
-
     /// Nodes whose report is out of date, and why.
     pub(crate) fn all_without_plugin(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
         let readable = self.reports.iter().filter_map(|(name, report)| Some((name, report.as_ref().ok()?)));
@@ -262,12 +256,12 @@ impl ClusterState {
             } else {
                 self.astray.remove(&uid);
             }
-            touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, &pod.requests)));
+            touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, &pod.namespace, node, &pod.requests)));
             return touched;
         };
         let uid = Arc::clone(&demand.uid);
         let mut touched = Touched::new();
-        touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, node, &pod.requests)));
+        touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, &pod.namespace, node, &pod.requests)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
         // What others leave is no use to pods that ask for oversubscription.
         if before.is_none() && !demand.preferences.oversubscribe {
@@ -338,8 +332,9 @@ impl ClusterState {
     }
 
     /// Counts the pod's requests on a node.
-    fn move_in(&mut self, uid: &Arc<str>, node: &str, requests: &Resources) -> Touched {
-        let nodes = self.requested.come(uid, node, requests);
+    fn move_in(&mut self, uid: &Arc<str>, namespace: &str, node: &str, requests: &Resources) -> Touched {
+        let namespace = self.shared.namespace(namespace);
+        let nodes = self.requested.come(uid, namespace, node, requests);
         let known = |at: &Arc<str>| if **at == *node { self.known_node(at) } else { self.left(uid, at) };
         nodes.iter().filter_map(known).collect()
     }
@@ -410,7 +405,8 @@ impl ClusterState {
             self.known_node(&reservation.planned.node).unwrap_or_else(|| reservation.planned.node.as_str().into());
         let priority = reservation.demand.priority;
         self.queue.remove(uid);
-        let mut touched = self.move_in(uid, &node, &reservation.demand.requests);
+        let Demand { namespace, requests, .. } = &*reservation.demand;
+        let mut touched = self.move_in(uid, namespace, &node, requests);
         self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
         let name = reservation.demand.name.as_str().into();
         self.pods.insert(Arc::clone(uid), Pod { name, priority, state: State::Reserved(Box::new(reservation)) });
@@ -581,8 +577,9 @@ impl ClusterState {
             }
         };
         let holders = self.holders(name, report);
-        let is_stale = self.is_stale(name, report);
-        let is_there = |holder: &&Holder| !is_stale || self.requested.is_on(&holder.uid, name);
+        // A node may report what it likes: a namespace is charged for pods that the API server shows there. A reservation puts
+        // its pod there at once.
+        let is_there = |holder: &&Holder| self.requested.is_of(&holder.uid, &holder.namespace, name);
         // A pod that is only nominated holds nothing yet; what is held for a gang nobody else can have.
         let is_only_nominated = |holder: &&Holder| {
             self.reservation_of(&holder.uid).is_some_and(|reservation| reservation.source == Source::Nomination)

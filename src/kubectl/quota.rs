@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cluster::{ClusterArgs, Refusal};
 use crate::config;
-use crate::explain::fetch::{take_machines, take_nodes, take_quotas};
+use crate::explain::fetch::{take_nodes, take_quotas};
 use crate::output::{CommandOutput, Format, format};
 use crate::text::table;
 
@@ -93,17 +93,13 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let path =
         namespace.as_ref().map_or_else(|| "/api/v1/pods".to_owned(), |name| format!("/api/v1/namespaces/{name}/pods"));
     match cluster.list_at::<PodView>(&path, ListParams::default().fields(ON_NODES)).await {
-        Ok(pods) => {
-            for pod in &pods {
-                index.apply_pod(pod, Instant::now());
-            }
-            if let Err(refused) = take_machines(&cluster, &index).await {
-                told.remarks.push(format!("warning: pods that are gone from dead nodes are counted: {refused}"));
-            }
+        Ok(pods) => pods.iter().for_each(|pod| index.apply_pod(pod, Instant::now())),
+        Err(refused) => {
+            let warning =
+                "GPUs reserved for pods that haven't started yet aren't counted, and what nodes report is believed";
+            told.remarks.push(format!("warning: {warning}: {refused}"));
+            believe(&index);
         }
-        Err(refused) => told
-            .remarks
-            .push(format!("warning: GPUs reserved for pods that haven't started yet aren't counted: {refused}")),
     }
     let mut quotas = index.quotas();
     let missing = names.iter().filter(|name| quotas.iter().all(|quota| quota.name != **name));
@@ -120,6 +116,17 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     told.remarks.extend(report.quotas.iter().filter_map(Quota::warning));
     told.answer = format(&report, output, |wide| render(&report, wide, !no_headers))?;
     Ok(told)
+}
+
+/// Counts all shares that nodes report, as the pods can't be read.
+fn believe(index: &Index) {
+    for node in index.nodes() {
+        for holder in &node.holders {
+            let [uid, namespace] = [&holder.uid, &holder.namespace].map(|text| text.to_string());
+            let pod = PodView { uid, namespace, node: Some(node.name.to_string()), ..PodView::default() };
+            index.apply_pod(&pod, Instant::now());
+        }
+    }
 }
 
 /// A line for each amount that is limited, with `wide` for the others too.

@@ -1,4 +1,4 @@
-//! What pods on nodes request: a GPU is of no use where its pod finds no CPU or no memory.
+//! Pods on nodes, as the API server has them, and what they request: a GPU is of no use where its pod finds no CPU or no memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub(crate) struct Requested {
 #[derive(Debug)]
 struct PodOnNode {
     node: Arc<str>,
+    namespace: Arc<str>,
     requests: Resources,
 }
 
@@ -26,7 +27,13 @@ struct PodOnNode {
 
 impl Requested {
     /// Counts a pod's requests on a node, and returns the nodes where that changes what is free.
-    pub(crate) fn come(&mut self, uid: &Arc<str>, node: &str, requests: &Resources) -> Vec<Arc<str>> {
+    pub(crate) fn come(
+        &mut self,
+        uid: &Arc<str>,
+        namespace: Arc<str>,
+        node: &str,
+        requests: &Resources,
+    ) -> Vec<Arc<str>> {
         if self.pods_on_nodes.get(uid).is_some_and(|known| &*known.node == node && known.requests == *requests) {
             return Vec::new();
         }
@@ -35,13 +42,14 @@ impl Requested {
         let sum = self.sums.entry(Arc::clone(&node)).or_default();
         sum.add(requests);
         *sum.others.entry(PODS.into()).or_default() += 1;
-        self.pods_on_nodes.insert(Arc::clone(uid), PodOnNode { node: Arc::clone(&node), requests: requests.clone() });
+        self.pods_on_nodes
+            .insert(Arc::clone(uid), PodOnNode { node: Arc::clone(&node), namespace, requests: requests.clone() });
         left.into_iter().chain([node]).collect()
     }
 
     /// Removes a pod, and returns the node where it was.
     pub(crate) fn go(&mut self, uid: &str) -> Option<Arc<str>> {
-        let PodOnNode { node, mut requests } = self.pods_on_nodes.remove(uid)?;
+        let PodOnNode { node, mut requests, .. } = self.pods_on_nodes.remove(uid)?;
         if let Some(sum) = self.sums.get_mut(&node) {
             requests.others.insert(PODS.into(), 1);
             sum.subtract(&requests);
@@ -52,6 +60,11 @@ impl Requested {
     /// Whether the pod is on this node.
     pub(crate) fn is_on(&self, uid: &str, node: &str) -> bool {
         self.pods_on_nodes.get(uid).is_some_and(|pod| &*pod.node == node)
+    }
+
+    /// Whether the pod is on this node, and of this namespace.
+    pub(crate) fn is_of(&self, uid: &str, namespace: &str, node: &str) -> bool {
+        self.pods_on_nodes.get(uid).is_some_and(|pod| &*pod.node == node && &*pod.namespace == namespace)
     }
 
     /// The node of a pod.
@@ -84,21 +97,23 @@ mod tests {
     #[test]
     fn pod_requests_of_one_node_once() {
         let (mut requested, pod) = (Requested::default(), Arc::from("p"));
-        let of_cpu = Resources::of_cpu;
+        let (of_cpu, of) = (Resources::of_cpu, || Arc::from("default"));
         let node = Resources { cpu_milli: 8000, others: [("memory".into(), 1 << 30), (PODS.into(), 2)].into() };
         let left = |requested: &Requested, name: &str| {
             let free = requested.free(name, &node);
             (free.cpu_milli, free.others["memory"] >> 20, free.others[PODS])
         };
         let wanted = Resources { cpu_milli: 3000, others: [("memory".into(), 1 << 29)].into() };
-        assert_eq!(requested.come(&pod, "n1", &wanted), [Arc::from("n1")]);
-        assert!(requested.come(&pod, "n1", &wanted).is_empty(), "told again");
+        assert_eq!(requested.come(&pod, of(), "n1", &wanted), [Arc::from("n1")]);
+        assert!(requested.come(&pod, of(), "n1", &wanted).is_empty(), "told again");
         assert_eq!(left(&requested, "n1"), (5000, 512, 1));
         assert_eq!(left(&requested, "n2"), (8000, 1024, 2));
-        let moved = requested.come(&pod, "n2", &of_cpu(9000));
+        let moved = requested.come(&pod, of(), "n2", &of_cpu(9000));
         assert_eq!(moved, [Arc::from("n1"), Arc::from("n2")], "bound elsewhere than was reserved");
         assert_eq!(left(&requested, "n1"), (8000, 1024, 2));
         assert_eq!(left(&requested, "n2"), (0, 1024, 1));
+        assert!(requested.is_of("p", "default", "n2") && !requested.is_of("p", "other", "n2"));
+        assert!(!requested.is_of("p", "default", "n1"));
         assert_eq!(requested.go("p").as_deref(), Some("n2"));
         assert_eq!((requested.go("p"), left(&requested, "n2")), (None, (8000, 1024, 2)));
         assert_eq!(node.lacks(&wanted), None);

@@ -33,7 +33,7 @@ fn naming(model: &str) -> PodView {
 }
 
 #[test]
-fn pods_that_are_gone_count_only_while_their_daemon_lives() {
+fn pods_that_are_gone_count_no_more_whatever_nodes_report() {
     let (mut n1, now) = (node("n1", 4), Instant::now());
     let shares = [("a", 0), ("b", 1), ("foreign", 2)].map(|(pod, card)| share(&n1, pod, card, 10, 0));
     status(&mut n1).shares = shares.into();
@@ -48,15 +48,15 @@ fn pods_that_are_gone_count_only_while_their_daemon_lives() {
     };
     show(None, Some(128));
     index.delete_pod("a");
-    assert_eq!(used(&index), 3, "the ledger is kept: a container may be about to end");
-    for (unschedulable, gpus, expected) in [
-        (Some(Unschedulable::NotReady), Some(128), 2),
-        (Some(Unschedulable::Cordoned), Some(128), 3),
-        (None, Some(0), 2),
-        (None, Some(128), 3),
+    assert_eq!(held(&index, "n1"), [10, 10, 10, 0], "the ledger is kept: a container may be about to end");
+    for (unschedulable, gpus) in [
+        (None, Some(128)),
+        (Some(Unschedulable::NotReady), Some(128)),
+        (Some(Unschedulable::Cordoned), Some(128)),
+        (None, Some(0)),
     ] {
         show(unschedulable, gpus);
-        assert_eq!(used(&index), expected, "{unschedulable:?} {gpus:?}");
+        assert_eq!(used(&index), 2, "{unschedulable:?} {gpus:?}");
     }
     show(Some(Unschedulable::NotReady), Some(128));
     index.delete_pod("b");
@@ -65,6 +65,31 @@ fn pods_that_are_gone_count_only_while_their_daemon_lives() {
     index.keep_nodes(&HashSet::new());
     index.delete_pod("foreign");
     assert_eq!(used(&index), 0, "its Node is gone");
+}
+
+#[test]
+fn report_of_a_node_charges_only_pods_that_the_api_server_shows_there() {
+    let [mut n1, mut n2] = ["n1", "n2"].map(|name| node(name, 4));
+    let index = index(&[&n1, &n2]);
+    limit(&index, "all", &json!({"hard": {"gpu": 2}}));
+    // Pods that nobody has, pods of another node, and a pod of its own in the name of another namespace.
+    let shares = [("invented", 0), ("elsewhere", 1), ("own", 2), ("waits", 3)];
+    status(&mut n1).shares = shares.map(|(pod, card)| share(&n1, pod, card, 10, 0)).into();
+    index.apply_gpu_node("n1", &n1);
+    for pod in [
+        PodView { node: Some("n2".to_owned()), ..pod("elsewhere", 1, 10, 0) },
+        PodView { node: Some("n1".to_owned()), namespace: "other".to_owned(), ..pod("own", 1, 10, 0) },
+        pod("waits", 1, 10, 0),
+    ] {
+        index.apply_pod(&pod, Instant::now());
+    }
+    assert_eq!(used(&index), 0);
+    assert_eq!(held(&index, "n1"), [10; 4], "no GPU is given out that may be in use");
+    status(&mut n2).shares = vec![share(&n2, "elsewhere", 0, 10, 0)];
+    index.apply_gpu_node("n2", &n2);
+    assert_eq!(used(&index), 1, "its own node may");
+    index.apply_pod(&PodView { node: Some("n1".to_owned()), ..pod("waits", 1, 10, 0) }, Instant::now());
+    assert_eq!(used(&index), 2, "the report came first");
 }
 
 #[test]
@@ -126,11 +151,11 @@ fn pods_count_when_the_report_of_their_node_is_deleted() {
     index.apply_pod(&PodView { node: Some("n1".to_owned()), ..pod("holds", 1, 10, 0) }, now);
     let planned = index.reserve(&demand(&pod("bound", 1, 10, 0)), "n1", now).expect("a free GPU");
     index.apply_pod(&bound(pod("bound", 1, 10, 0), &planned), now);
-    assert_eq!(used(&index), 3);
-    index.delete_gpu_node("n1");
     assert_eq!(used(&index), 2, "those that the API server has there");
+    index.delete_gpu_node("n1");
+    assert_eq!(used(&index), 2);
     index.apply_gpu_node("n1", &n1);
-    assert_eq!(used(&index), 3, "each is counted once");
+    assert_eq!(used(&index), 2, "each is counted once");
     index.delete_gpu_node("n1");
     index.expire(now + AGES);
     assert_eq!(used(&index), 2, "as long as they run");
