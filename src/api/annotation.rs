@@ -1,6 +1,7 @@
 //! Annotations of a pod: those that users write, and those that the parts of Divvy write for one another.
 //!
-//! Outputs are JSON with a `version`; everything read back is validated like user input.
+//! Outputs are JSON with a `version`; everything read back is validated like user input. Fields that a build doesn't know are
+//! passed over, as programs of different builds live together for hours: what an older one may not miss needs another `version`.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,6 @@ pub const LONGEST_LIST: usize = 4096;
 
 /// `divvy.dev/request`: the normalised request of every container that has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RequestAnnotation {
     /// By container name.
     pub containers: BTreeMap<String, GpuRequest>,
@@ -31,7 +31,6 @@ pub struct RequestAnnotation {
 
 /// `divvy.dev/dialect`: what a pod's author wrote in the words of another system, which the webhook has translated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct DialectAnnotation {
     /// The system, by its name in `dialects` of the webhook's configuration.
     pub name: String,
@@ -58,7 +57,6 @@ pub enum DialectOutput {
 
 /// `divvy.dev/node-fit`: which nodes could take the pod when it was created, by what the webhook knew then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeFit {
     /// The best few, best first.
     pub nodes: Vec<String>,
@@ -69,7 +67,7 @@ pub struct NodeFit {
 
 /// `divvy.dev/planned`: the extender's cards for every container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Planned {
     /// The node the plan was made for; on any other it means nothing.
     pub node: String,
@@ -83,7 +81,6 @@ pub struct Planned {
 
 /// Cards of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PlannedCards {
     /// Cards whose slots the node proposes to the kubelet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -95,7 +92,7 @@ pub struct PlannedCards {
 
 /// `divvy.dev/cards`: what each container got.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Cards {
     /// The ledger's revision that this was written from.
     pub ledger_revision: u64,
@@ -480,11 +477,44 @@ mod tests {
             "annotation divvy.dev/request: version \"v9\" is unknown: this build reads v1"
         );
         assert!(refused(r#"{"containers":{}}"#).ends_with("field \"version\" is missing"));
-        assert!(refused(r#"{"version":"v1","containers":{},"x":1}"#).contains("unknown field `x`"));
         let zero = r#"{"version":"v1","containers":{"a":{"cards":0,"memory":"1Gi","cores":0}}}"#;
         assert!(refused(zero).ends_with("container \"a\": 0 GPUs, allowed are 1 to 1024"));
         let percent = r#"{"version":"v1","containers":{"a":{"cards":1,"memory":"101%","cores":0}}}"#;
         assert!(refused(percent).contains("\"101%\" is not an amount of memory"));
+    }
+
+    #[test]
+    fn documents_of_a_newer_build_are_read() {
+        let same = |newer: &str, own: &str| {
+            let newer = newer.replace("NEW", r#""later":{"x":[1]}"#);
+            macro_rules! read {
+                ($($kind:ty),*) => {
+                    [$(decode::<$kind>(&newer).ok().map(|document| (decode(own) == Ok(document), <$kind>::KEY))),*]
+                };
+            }
+            read!(RequestAnnotation, DialectAnnotation, NodeFit, Planned, Cards)
+        };
+        for (key, newer, own) in [
+            (
+                key::REQUEST,
+                r#"{"version":"v1",NEW,"containers":{"main":{"cards":2,"memory":"8Gi","cores":30,NEW}}}"#,
+                r#"{"version":"v1","containers":{"main":{"cards":2,"memory":"8Gi","cores":30}}}"#,
+            ),
+            (key::DIALECT, r#"{"version":"v1",NEW,"name":"hami"}"#, r#"{"version":"v1","name":"hami"}"#),
+            (key::NODE_FIT, r#"{"version":"v1",NEW,"nodes":["n1"]}"#, r#"{"version":"v1","nodes":["n1"]}"#),
+            (
+                key::PLANNED,
+                r#"{"version":"v1",NEW,"node":"n1","containers":{"main":{"chosen":["GPU-a"],NEW}}}"#,
+                r#"{"version":"v1","node":"n1","containers":{"main":{"chosen":["GPU-a"]}}}"#,
+            ),
+            (
+                key::CARDS,
+                r#"{"version":"v1",NEW,"ledgerRevision":7,"tier":"shim","containers":{"main":[{"uuid":"GPU-a","memoryMi":8,"cores":3,NEW}]}}"#,
+                r#"{"version":"v1","ledgerRevision":7,"tier":"shim","containers":{"main":[{"uuid":"GPU-a","memoryMi":8,"cores":3}]}}"#,
+            ),
+        ] {
+            assert!(same(newer, own).contains(&Some((true, key))), "{key}");
+        }
     }
 
     #[test]
@@ -541,7 +571,7 @@ mod tests {
                 Preferences::from_annotations(&annotations(&[(key, &long)])).expect_err("refused").to_string();
             assert!(refused.len() < 300 && refused.contains(&format!("{key}: \"xxx")), "{refused}");
         }
-        let request = format!(r#"{{"version":"v1","containers":{{}},"{long}":1}}"#);
+        let request = format!(r#"{{"version":"v1","containers":"{long}"}}"#);
         assert!(decode::<RequestAnnotation>(&request).expect_err("refused").to_string().len() < 300);
         let request = format!(r#"{{"version":"{long}"}}"#);
         assert!(decode::<RequestAnnotation>(&request).expect_err("refused").to_string().len() < 300);

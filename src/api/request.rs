@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::card::MigProfile;
 use crate::pod::{ContainerKind, PodSum};
@@ -13,7 +13,6 @@ use crate::share::Share;
 
 /// A normalised request: `cards` distinct cards, and of each the same part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct GpuRequest {
     /// Number of distinct cards, at least 1.
     pub cards: u32,
@@ -34,24 +33,11 @@ pub struct ContainerRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<MigProfile>,
     /// GPUs it asks for; containers without a request take part in the order but hold nothing.
-    #[serde(rename = "claim", default, deserialize_with = "of_any_build")]
-    // the journal keeps its keys: a rollback reads it
+    #[serde(rename = "claim", default)] // the journal keeps its keys: a rollback reads it
     pub request: Option<GpuRequest>,
     /// What scheduler and kubelet count for it, whatever it requests beyond that: its limits.
     #[serde(default)]
     pub counted: Totals,
-}
-
-/// Reads a request that a newer build may have written: fields that this one doesn't know are passed over.
-fn of_any_build<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GpuRequest>, D::Error> {
-    #[derive(Deserialize)]
-    struct OfAnyBuild {
-        cards: u32,
-        memory: MemoryAmount,
-        cores: Cores,
-    }
-    let read = Option::<OfAnyBuild>::deserialize(deserializer)?;
-    Ok(read.map(|OfAnyBuild { cards, memory, cores }| GpuRequest { cards, memory, cores }))
 }
 
 /// Memory in one of the two forms that users write; which form is kept, because amounts are published per form.

@@ -12,7 +12,7 @@ use crate::quantity::{Cores, Memory};
 
 /// Part of one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Share {
     /// Memory that the container may allocate, in MiB on the wire.
     #[serde(rename = "memoryMi")]

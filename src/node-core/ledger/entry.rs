@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use divvy_api::annotation::{Compute, Priority};
 use divvy_api::{CardId, ContainerRequest, Cores, Memory, Share, SlotId, Tier};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::pod::PodRef;
@@ -74,24 +74,7 @@ pub struct Part {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<u32>,
     /// How much of the card. Stays what it was at Allocate, whatever becomes of the slot.
-    #[serde(deserialize_with = "of_any_build")]
     pub share: Share,
-}
-
-/// Reads a share that a newer build may have written: fields that this one doesn't know are passed over.
-fn of_any_build<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::Error> {
-    #[derive(Deserialize)]
-    struct OfAnyBuild {
-        #[serde(rename = "memoryMi")]
-        memory: Memory,
-        #[serde(rename = "hostMemoryMi", default)]
-        host: Memory,
-        cores: Cores,
-        #[serde(default)]
-        exclusive: bool,
-    }
-    let OfAnyBuild { memory, host, cores, exclusive } = OfAnyBuild::deserialize(deserializer)?;
-    Ok(Share { memory, host, cores, exclusive })
 }
 
 /// How the ledger learnt of a holding.
