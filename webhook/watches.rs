@@ -55,6 +55,8 @@ pub struct SyncStatus {
 struct KindStatus {
     /// Whether all objects have been listed once.
     listed: bool,
+    /// Whether the list of a kind of somebody else was refused: nobody waits for it.
+    is_waived: bool,
     /// Why the watch fails now.
     problem: Option<String>,
 }
@@ -72,6 +74,8 @@ trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Sen
     const KIND: Kind;
     /// Whether all is well without the kind: few API servers have it, or its definition is younger than others.
     const IS_OPTIONAL: bool = false;
+    /// Whether somebody else defines the kind: where its list is refused, for whatever reason, the rest goes on without it.
+    const IS_FOREIGN: bool = false;
     /// Key in the cluster state.
     fn key(&self) -> Cow<'_, str>;
     fn apply(&self, index: &Index);
@@ -118,9 +122,9 @@ impl Kind {
 // === impl SyncStatus ===
 
 impl SyncStatus {
-    /// Whether all kinds have been listed once.
+    /// Whether all kinds have been listed once, but those of somebody else that can't be.
     pub fn has_synced(&self) -> bool {
-        self.kinds.iter().all(|kind| kind.listed)
+        self.kinds.iter().all(|kind| kind.listed || kind.is_waived)
     }
 
     /// Kinds that have been listed once.
@@ -131,6 +135,12 @@ impl SyncStatus {
     /// Kinds that haven't been listed yet.
     pub fn unlisted(&self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(|kind| !self.kinds[*kind as usize].listed)
+    }
+
+    /// Whether nobody waits for the list of a kind, as somebody else defines it and it was refused.
+    pub fn is_waived(&self, kind: Kind) -> bool {
+        let status = &self.kinds[kind as usize];
+        status.is_waived && !status.listed
     }
 
     /// Why the watch of a kind fails now.

@@ -49,17 +49,21 @@ impl Pages {
         let sync_status = self.sync_status.borrow();
         let why = |kind| sync_status.problem(kind).map(|why| format!(": {why}")).unwrap_or_default();
         let stopping = self.stopping.borrow().then(|| "stopping".to_owned());
-        let unlisted = sync_status.unlisted().map(|kind| format!("{} not listed yet{}", kind.as_str(), why(kind)));
+        let awaited = sync_status.unlisted().filter(|kind| !sync_status.is_waived(*kind));
+        let unlisted = awaited.map(|kind| format!("{} not listed yet{}", kind.as_str(), why(kind)));
         let is_unknown = self.identities.iter().any(|identity| identity.now().is_none());
         let certificate = is_unknown.then(|| "no certificate yet".to_owned());
         stopping.into_iter().chain(unlisted).chain(certificate).collect()
     }
 
-    /// Kinds whose watch fails, and which are answered from memory.
+    /// Kinds whose watch fails: those that are answered from memory, and those that the replica does without.
     fn stale(&self) -> Vec<String> {
         let sync_status = self.sync_status.borrow();
         let known = sync_status.listed().filter_map(|kind| Some((kind, sync_status.problem(kind)?)));
-        known.map(|(kind, why)| format!("{} from memory, watch failing: {why}", kind.as_str())).collect()
+        let known = known.map(|(kind, why)| format!("{} from memory, watch failing: {why}", kind.as_str()));
+        let waived = sync_status.unlisted().filter(|kind| sync_status.is_waived(*kind));
+        let waived = waived.filter_map(|kind| Some((kind, sync_status.problem(kind)?)));
+        known.chain(waived.map(|(kind, why)| format!("{} left out, list failing: {why}", kind.as_str()))).collect()
     }
 }
 

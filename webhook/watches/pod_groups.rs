@@ -91,6 +91,7 @@ impl<A: Definition> Resource for PodGroupObject<A> {
 impl<A: Definition> Entry for PodGroupObject<A> {
     const KIND: Kind = A::KIND;
     const IS_OPTIONAL: bool = true;
+    const IS_FOREIGN: bool = true;
 
     fn key(&self) -> Cow<'_, str> {
         namespaced(namespace_of(&self.metadata), name_of(&self.metadata)).into()

@@ -56,7 +56,7 @@ impl Watches {
                     }
                     Err(kube::Error::Api(status)) if E::IS_OPTIONAL && status.code == 404 => {
                         E::undefined(&self.index);
-                        self.note(E::KIND, |kind| *kind = KindStatus { listed: true, problem: None });
+                        self.note(E::KIND, |kind| *kind = KindStatus { listed: true, ..KindStatus::default() });
                         sleep(UNDEFINED).await;
                         continue;
                     }
@@ -75,7 +75,11 @@ impl Watches {
             };
             let pause = pauses.next().unwrap_or_default();
             self.api_server.requests.failed(&request, &error, pause);
-            self.note(E::KIND, |kind| kind.problem = Some(describe(&error)));
+            self.note(E::KIND, |kind| {
+                kind.problem = Some(describe(&error));
+                // 403: rights of an older version; 5xx: its definition's conversion webhook is gone. 429 and silence pass.
+                kind.is_waived |= E::IS_FOREIGN && matches!(&error, kube::Error::Api(status) if status.code != 429);
+            });
             sleep(pause).await;
         }
     }

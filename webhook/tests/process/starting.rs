@@ -2,6 +2,10 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use divvy_api::gpuquota::GpuQuota;
+use divvy_index::pod_group::PodGroupApi;
+use http::StatusCode;
+use kube::CustomResourceExt as _;
 use serde_json::json;
 use tokio::process::Command;
 
@@ -62,6 +66,52 @@ async fn readyz_waits_for_lists_and_a_certificate() {
         });
         within(&format!("caBundle of {kind}"), filled).await;
     }
+}
+
+#[tokio::test]
+async fn lists_of_strangers_kinds_that_fail_hold_nothing_up() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let broken = [
+        (PodGroupApi::Kubernetes, StatusCode::FORBIDDEN),
+        (PodGroupApi::Coscheduling, StatusCode::INTERNAL_SERVER_ERROR),
+    ];
+    for (api, code) in broken {
+        let group = api.group();
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let version =
+            json!({ "name": api.version(), "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+        let names =
+            json!({ "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList" });
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("podgroups.{group}") },
+            "spec": { "group": group, "scope": "Namespaced", "names": names, "versions": [version] },
+        });
+        bench.server.create(&definition).unwrap();
+        bench.server.fail("list", &format!("/apis/{group}/"), usize::MAX, code);
+    }
+    let replica = bench.start("divvy-webhook-a", &json!({}));
+    replica.ready().await;
+    replica.leads().await;
+    let (code, text) = replica.page("readyz").await.unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((code, lines[0], lines.len()), (200, "ok", 3), "{text}");
+    assert!(lines[1].starts_with("podgroups.scheduling.k8s.io left out, list failing: 403 Forbidden"), "{text}");
+    assert!(lines[2].starts_with("podgroups.scheduling.x-k8s.io left out, list failing: 500"), "{text}");
+    assert!(replica.log().contains("watch podgroups.scheduling.k8s.io failed: 403"), "{}", replica.log());
+}
+
+#[tokio::test]
+async fn quotas_that_cannot_be_listed_are_waited_for() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    bench.server.create(&json!(GpuQuota::crd())).unwrap();
+    bench.server.fail("list", "/gpuquotas", usize::MAX, StatusCode::INTERNAL_SERVER_ERROR);
+    let replica = bench.start("divvy-webhook-a", &json!({}));
+    let waits = async || {
+        let (code, text) = replica.page("readyz").await?;
+        (code == 503 && text.lines().any(|line| line.starts_with("gpuquotas not listed yet: 500"))).then_some(())
+    };
+    until("the list of quotas is missing", waits).await;
 }
 
 #[tokio::test]
