@@ -1,45 +1,149 @@
 //! Bodies of calls: how large one may be, and how many bytes all calls of a listener hold at a time.
+//!
+//! What counts is what has arrived, and a body that is slow to arrive gives way to others.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::HttpBody as _;
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use tokio::sync::Semaphore;
+use axum::{BoxError, Router};
+use futures::{StreamExt as _, stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep_until};
 
-/// Bodies up to this size in bytes wait for nothing: the number of connections bounds what they hold. Reviews of most pods are
-/// smaller.
-const SMALL: u32 = 64 << 10;
+/// Bytes of each body that wait for nothing: the number of connections bounds what they hold. Reviews of most pods are smaller.
+const SMALL: usize = 64 << 10;
+/// Time after which a body that hasn't arrived in full is refused if another waits for room. The API server sends one at once.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Most bytes of bodies.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
     /// In one body.
     pub largest: u32,
-    /// In all bodies of calls that are under way, beside the small ones; at least `largest`. Further calls wait.
+    /// In all bodies of calls that are under way, beside the first 64 KiB of each and one body that may go beyond; at least
+    /// `largest`. Further bytes wait.
     pub in_flight: u32,
 }
 
 #[derive(Debug)]
 struct Budget {
-    limits: BodyLimits,
     /// Bytes.
-    free: Semaphore,
+    free: Arc<Semaphore>,
+    /// Held by the one body that may go beyond: without it, bodies that have arrived in part could wait for one another.
+    beyond: Arc<Semaphore>,
+    /// Bodies that wait for room.
+    waiting: watch::Sender<usize>,
 }
+
+/// What one call holds of the budget, until it is answered.
+#[derive(Default)]
+struct Held(Mutex<Vec<OwnedSemaphorePermit>>);
+
+/// A body that is arriving.
+struct Arrival {
+    body: BodyDataStream,
+    begun: Instant,
+    bytes: usize,
+    /// Whether it may go beyond the budget.
+    is_beyond: bool,
+    budget: Arc<Budget>,
+    held: Arc<Held>,
+}
+
+/// Counts one more body that waits.
+struct Waiting<'b>(&'b watch::Sender<usize>);
+
+/// Why a body was given up.
+#[derive(Debug, thiserror::Error)]
+#[error("the body took longer than {SLOW:?} to arrive, and others wait for its room: try again")]
+struct Slow;
 
 /// These routes, with these limits.
 pub fn limit(router: Router, limits: BodyLimits) -> Router {
-    let budget = Budget { limits, free: Semaphore::new(limits.in_flight as usize) };
-    router.layer(DefaultBodyLimit::max(limits.largest as usize)).layer(from_fn_with_state(Arc::new(budget), admit))
+    let budget = Arc::new(Budget {
+        free: Arc::new(Semaphore::new(limits.in_flight as usize)),
+        beyond: Arc::new(Semaphore::new(1)),
+        waiting: watch::Sender::default(),
+    });
+    router.layer(DefaultBodyLimit::max(limits.largest as usize)).layer(from_fn_with_state(budget, admit))
 }
 
 async fn admit(State(budget): State<Arc<Budget>>, request: Request, next: Next) -> Response {
-    // A body in chunks doesn't say how long it is. Of one that is too long no more than `largest` is read.
-    let length = request.body().size_hint().upper().and_then(|length| u32::try_from(length).ok());
-    let length = length.unwrap_or(u32::MAX).min(budget.limits.largest);
-    let wanted = if length > SMALL { length } else { 0 };
-    let _held = budget.free.acquire_many(wanted).await.expect("nobody closes it");
-    next.run(request).await
+    let held = Arc::new(Held::default());
+    let of_body = Arc::clone(&held);
+    let request = request.map(|body| {
+        let (body, begun, held) = (body.into_data_stream(), Instant::now(), of_body);
+        let arrival = Arrival { body, begun, bytes: 0, is_beyond: false, budget, held };
+        Body::from_stream(stream::try_unfold(arrival, Arrival::next))
+    });
+    let response = next.run(request).await;
+    drop(held);
+    response
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// Room for so many bytes, or leave to go beyond the budget.
+    async fn room(&self, bytes: u32) -> Result<OwnedSemaphorePermit, OwnedSemaphorePermit> {
+        if let Ok(room) = Arc::clone(&self.free).try_acquire_many_owned(bytes) {
+            return Ok(room);
+        }
+        let _waiting = Waiting::new(&self.waiting);
+        tokio::select! {
+            room = Arc::clone(&self.free).acquire_many_owned(bytes) => Ok(room.expect("nobody closes it")),
+            beyond = Arc::clone(&self.beyond).acquire_owned() => Err(beyond.expect("nobody closes it")),
+        }
+    }
+
+    /// Ends when a body waits for room, but not before `slow`.
+    async fn runs_short(&self, slow: Instant) {
+        sleep_until(slow).await;
+        let mut waiting = self.waiting.subscribe();
+        let _never_fails = waiting.wait_for(|waiting| *waiting > 0).await;
+    }
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    /// The next bytes, once there is room for them.
+    async fn next(mut self) -> Result<Option<(Bytes, Self)>, BoxError> {
+        let chunk = tokio::select! {
+            biased;
+            chunk = self.body.next() => chunk.transpose()?,
+            () = self.budget.runs_short(self.begun + SLOW) => return Err(Slow.into()),
+        };
+        let Some(chunk) = chunk else { return Ok(None) };
+        let counted = |bytes: usize| bytes.saturating_sub(SMALL);
+        let before = counted(self.bytes);
+        self.bytes += chunk.len();
+        let more = u32::try_from(counted(self.bytes) - before)?;
+        if more > 0 && !self.is_beyond {
+            let room = self.budget.room(more).await;
+            self.is_beyond = room.is_err();
+            let (Ok(room) | Err(room)) = room;
+            self.held.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+        }
+        Ok(Some((chunk, self)))
+    }
+}
+
+// === impl Waiting ===
+
+impl<'b> Waiting<'b> {
+    fn new(waiting: &'b watch::Sender<usize>) -> Self {
+        waiting.send_modify(|waiting| *waiting += 1);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
+    }
 }

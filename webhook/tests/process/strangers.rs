@@ -90,6 +90,60 @@ async fn bodies_that_never_come_hold_up_nobody() {
     }
 }
 
+/// Reviews of a pod, in so many bytes.
+fn reviews() -> [String; 2] {
+    [0, 100 << 10].map(|bytes| {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a", "annotations": { "x": "y".repeat(bytes) } },
+            "spec": { "containers": [] },
+        });
+        let kind = json!({ "group": "", "version": "v1", "kind": "Pod" });
+        let request = json!({ "uid": "u", "kind": kind, "operation": "CREATE", "object": object });
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request }).to_string()
+    })
+}
+
+#[tokio::test]
+async fn large_bodies_that_are_slow_keep_out_no_review() {
+    let bench = Bench::with_nodes(&[("n1", 8)]).await;
+    let replica = bench.alone(&json!({})).await;
+    let is_allowed = async |review: &str| {
+        let answer = bench.https().post(replica.address, "/mutate", review.to_owned()).await;
+        assert_eq!(answer.json()["response"]["allowed"], true, "{}", answer.text());
+    };
+    let (head, bytes) = ("POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n", vec![b' '; 7_900_000]);
+    let mut announced = Vec::new();
+    for stranger in 0..8 {
+        let mut connection = bench.https().over(connect(stranger, replica.address).await).await.unwrap();
+        connection.write_all(head.as_bytes()).await.unwrap();
+        connection.flush().await.unwrap();
+        announced.push(connection);
+    }
+    for review in reviews() {
+        is_allowed(&review).await;
+    }
+    assert!(announced.iter().all(|connection| !is_closed(connection.get_ref().0)), "nothing was waited for");
+    // Bodies that come but for their ends, of more bytes than may be in flight.
+    let mut ends = Vec::new();
+    for stranger in 8..20 {
+        let mut connection = bench.https().over(connect(stranger, replica.address).await).await.unwrap();
+        let body = [head.as_bytes(), &bytes].concat();
+        ends.push(tokio::spawn(async move {
+            let _refused = connection.write_all(&body).await;
+            let mut answer = String::new();
+            let _closed = connection.read_to_string(&mut answer).await;
+            answer
+        }));
+    }
+    let answers = futures::future::join_all(ends);
+    for review in reviews().iter().cycle().take(6) {
+        is_allowed(review).await;
+    }
+    let answers = within("their ends", answers).await;
+    let given_up = |answer: &Result<String, _>| answer.as_ref().is_ok_and(|answer| answer.contains("took longer"));
+    assert!(answers.iter().any(given_up), "{answers:?}");
+}
+
 #[tokio::test]
 async fn stranger_who_tries_tokens_is_told_to_wait() {
     let bench = Bench::with_nodes(&[("n1", 8)]).await;
