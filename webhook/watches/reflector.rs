@@ -7,7 +7,7 @@ use divvy_runtime::api_server::backoff;
 use divvy_runtime::api_server::errors::describe;
 use divvy_runtime::api_server::pages::Pages;
 use divvy_runtime::list::Each;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use kube::api::{WatchEvent, WatchParams};
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::ExponentialBackoff;
@@ -18,8 +18,13 @@ use super::{Entry, KindStatus, Listing, Watches};
 
 /// Seconds after which the API server ends a watch, as kube has it by default.
 const WATCH: u32 = 290;
-/// Time after which a watch is given up whose end was lost on the way.
-const SILENCE: Duration = Duration::from_secs(WATCH as u64 + 5);
+/// Time after which a watch is given up that says nothing: its connection may be gone without a word, as kube's client asks for
+/// no TCP keepalive. The API server sends a bookmark about every minute, but for kinds of which nothing has happened since its
+/// start (`dispatchEvents` of `apiserver/pkg/storage/cacher`); to watch those again costs little.
+const SILENCE: Duration = Duration::from_secs(90);
+/// Time after which a watch works, though nothing has happened. One that ends sooner is a failure, as client-go has it
+/// (`very short watch`): somebody in between may close every watch at once.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// Time after which it is looked again whether an optional kind has been defined.
 const UNDEFINED: Duration = Duration::from_secs(30);
@@ -33,6 +38,11 @@ enum End {
     /// Failure of the request, or of the API server.
     Failed(kube::Error),
 }
+
+/// A watch that said nothing before it ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch ended within {SHORT:?} without an event")]
+struct ShortWatch;
 
 impl Watches {
     /// Keeps the state up to date with the objects that these fields select, for ever.
@@ -121,8 +131,13 @@ impl Watches {
             Err(kube::Error::Api(status)) if E::IS_OPTIONAL && status.code == 404 => return End::Expired,
             Err(error) => return End::Failed(error),
         };
-        self.works::<E>(request);
         let mut events = std::pin::pin!(events);
+        let first = timeout(SHORT, events.next()).await;
+        if matches!(first, Ok(None)) {
+            return End::Failed(kube::Error::Service(Box::new(ShortWatch)));
+        }
+        self.works::<E>(request);
+        let mut events = stream::iter(first.ok().flatten()).chain(events);
         while let Ok(Some(event)) = timeout(SILENCE, events.next()).await {
             let seen = match event {
                 Ok(WatchEvent::Added(entry) | WatchEvent::Modified(entry)) => {

@@ -67,6 +67,24 @@ async fn api_server_outage_is_bridged_from_memory() {
 }
 
 #[tokio::test]
+async fn watches_that_end_at_once_are_failures() {
+    let bench = Bench::with_nodes(&[("n1", 1)]).await;
+    let replica = bench.alone(&json!({})).await;
+    let short = async || {
+        bench.server.drop_watches();
+        let (_, text) = replica.page("readyz").await?;
+        let said = "\ngpunodes from memory, watch failing: the watch ended within 1s without an event";
+        text.contains(said).then_some(())
+    };
+    until("watches that somebody closes are named", short).await;
+    bench.report("n1", |status| status["conditions"][0]["status"] = "False".into());
+    until("nothing is from memory", async || replica.page("readyz").await.filter(|(_, text)| text == "ok\n")).await;
+    let (https, made) = (bench.https(), bench.pod(&pod("a", 1, 0)).await);
+    let filter = async || https.post(replica.extender, "/filter", about(&made, &["n1"]).to_string()).await.json();
+    until("the report is seen", async || (filter().await["NodeNames"] == json!([])).then_some(())).await;
+}
+
+#[tokio::test]
 async fn unreachable_api_server_is_logged_at_growing_distance() {
     let bench = Bench::new().await;
     bench.server.go_away().await;
