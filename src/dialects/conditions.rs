@@ -20,6 +20,9 @@ pub struct MatchCondition {
 
 /// The webhook, as its token identifies it; the chart puts another namespace in.
 const ACCOUNT: &str = "system:serviceaccount:divvy-system:divvy-webhook";
+/// Priority classes of the pods without which a cluster, and with it the webhook, doesn't start
+/// (`scheduling.SystemPriorityClasses`).
+pub const CRITICAL: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 
 /// Conditions of one of Divvy's webhooks, by its name; `None` for any other.
 pub fn match_conditions(webhook: &str, names: &ResourceNames, dialects: &[Dialect]) -> Option<Vec<MatchCondition>> {
@@ -40,10 +43,19 @@ fn for_pods(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> 
     vec![MatchCondition { name: "requests-gpus", expression: concerns_us(names, dialects) }]
 }
 
-/// Conditions for the same in namespaces that hide GPUs: all other pods.
+/// Conditions for the same in namespaces that hide GPUs: all other pods, but those that the webhook's own pods may need first,
+/// such as the network's. Those would wait for each other for ever.
 fn for_others(names: &ResourceNames, dialects: &[Dialect]) -> Vec<MatchCondition> {
     let expression = format!("!{}", concerns_us(names, dialects));
-    vec![MatchCondition { name: "requests-no-gpus", expression }]
+    let critical = quoted(CRITICAL.map(str::to_owned).into_iter());
+    let not_needed_first = format!(
+        "!object.?spec.?hostNetwork.orValue(false) &&\n\
+         \x20 !(object.?spec.?priorityClassName.orValue('') in [{critical}])"
+    );
+    vec![
+        MatchCondition { name: "requests-no-gpus", expression },
+        MatchCondition { name: "not-needed-first", expression: not_needed_first },
+    ]
 }
 
 /// Conditions for new and changed `pods`, and `pods/ephemeralcontainers`: the same, and of changes those that are looked at. What

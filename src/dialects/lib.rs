@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use divvy_api::ResourceNames;
 use divvy_api::annotation::{self, DialectAnnotation, DialectOutput, Document as _};
 
-pub use conditions::{MatchCondition, match_conditions};
+pub use conditions::{CRITICAL, MatchCondition, match_conditions};
 use draft::Draft;
 pub use key::Key;
 pub use pod::{Amounts, Container, Pod};

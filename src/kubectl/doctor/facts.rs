@@ -6,6 +6,7 @@ use std::ops::Add as _;
 use divvy_api::ResourceNames;
 use divvy_api::config::{ClusterConfig, Scheduling};
 use divvy_api::gpunode::GpuNode;
+use divvy_dialects::CRITICAL;
 use divvy_index::pod::PodView;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
@@ -50,6 +51,8 @@ pub(super) struct Facts {
     pub(super) objects: Fact<Vec<Object>>,
     /// Namespaces with the label [`HIDES_GPUS`], whatever its value.
     pub(super) hiding: Fact<Vec<Namespace>>,
+    /// Those of them that have pods which `hide.divvy.dev` leaves alone.
+    pub(super) needed_first: Fact<Vec<String>>,
     /// `ResourceQuota`s and `LimitRange`s.
     pub(super) limits: Fact<Vec<Limit>>,
     /// Pods that haven't started.
@@ -139,6 +142,19 @@ pub(super) struct MatchCondition {
     pub(super) expression: String,
 }
 
+/// A pod, as far as it says whether `hide.divvy.dev` leaves it alone.
+#[derive(Clone, Debug, Deserialize)]
+struct Placed {
+    spec: PlacedSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PlacedSpec {
+    host_network: bool,
+    priority_class_name: String,
+}
+
 /// Certificate authorities that the API server trusts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -180,6 +196,7 @@ impl Facts {
             let selected = ListParams::default().fields(&format!("status.phase={phase}"));
             cluster.list_at::<PodView>("/api/v1/pods", selected).await
         };
+        let hiding = cluster.list(&Api::all(client()), Some(HIDES_GPUS)).await;
         Self {
             now: Timestamp::now(),
             definition: optional(cluster.get(&Api::all(client()), GpuNode::crd_name()).await),
@@ -192,7 +209,8 @@ impl Facts {
             bindings: cluster.list(&Api::all(client()), None).await,
             agents: agents(cluster).await,
             objects: objects(cluster).await,
-            hiding: cluster.list(&Api::all(client()), Some(HIDES_GPUS)).await,
+            needed_first: needed_first(cluster, hiding.as_deref().unwrap_or_default()).await,
+            hiding,
             limits: Limit::list(cluster).await,
             pending: pods("Pending").await,
             running: if has_extender && !is_called { pods("Running").await } else { Ok(Vec::new()) },
@@ -214,6 +232,18 @@ impl Facts {
     fn known_config(&self) -> Option<&ClusterConfig> {
         self.config.as_ref().ok()?.as_ref().ok()
     }
+}
+
+/// Which of these namespaces have pods on the host's network or of the system's priority classes.
+async fn needed_first(cluster: &Cluster, namespaces: &[Namespace]) -> Fact<Vec<String>> {
+    let mut found = Vec::new();
+    for name in namespaces.iter().map(Namespace::name_any) {
+        let pods = cluster.list_at::<Placed>(&format!("/api/v1/namespaces/{name}/pods"), ListParams::default()).await?;
+        if pods.iter().any(Placed::is_needed_first) {
+            found.push(name);
+        }
+    }
+    Ok(found)
 }
 
 /// Reads an object that may not exist.
@@ -281,6 +311,14 @@ fn unavailable(object: &Value) -> Option<String> {
     let available = conditions.iter().find(|condition| condition["type"] == "Available")?;
     let text = |field: &str| available[field].as_str().unwrap_or_default().to_owned();
     (available["status"] != "True").then(|| format!("{}: {}", text("reason"), text("message")))
+}
+
+// === impl Placed ===
+
+impl Placed {
+    fn is_needed_first(&self) -> bool {
+        self.spec.host_network || CRITICAL.contains(&&*self.spec.priority_class_name)
+    }
 }
 
 // === impl ServiceFacts ===

@@ -129,6 +129,7 @@ fn sound() -> Facts {
         agents: Ok(vec![agent("divvy-system", "divvy-node", &["node-1", "node-2"])]),
         objects: Ok(Vec::new()),
         hiding: Ok(vec![labelled("team-a", "true"), labelled("team-b", "true")]),
+        needed_first: Ok(Vec::new()),
         limits: Ok(Vec::new()),
         pending: Ok(Vec::new()),
         running: Ok(Vec::new()),
@@ -382,6 +383,16 @@ fn label_that_hides_no_gpus_is_reported() {
         }),
         wrong(|facts| facts.hiding.as_mut().expect("two").push(labelled("team-c", "yes"))),
         wrong(|facts| facts.hiding = Err(forbidden())),
+    ];
+    insta::assert_snapshot!(breaks.join("\n"));
+}
+
+#[test]
+fn label_that_may_keep_the_cluster_from_starting_is_reported() {
+    let breaks = [
+        wrong(|facts| facts.hiding.as_mut().expect("two").push(labelled("kube-system", "true"))),
+        wrong(|facts| facts.needed_first = Ok(vec!["team-b".to_owned()])),
+        wrong(|facts| facts.needed_first = Err(Refusal::Forbidden("User \"x\" cannot list".to_owned()))),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
 }

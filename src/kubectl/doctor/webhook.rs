@@ -19,6 +19,8 @@ const MUTATING: [(&str, &str); 3] = [("mutate.divvy.dev", "Fail"), (HIDE, "Fail"
 const VALIDATING: [(&str, &str); 2] = [("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")];
 /// Webhook for the pods of namespaces with the label [`HIDES_GPUS`].
 const HIDE: &str = "hide.divvy.dev";
+/// Namespace of what a cluster needs to start.
+const SYSTEM: &str = "kube-system";
 /// A Lease is renewed every few seconds; clocks differ by less.
 const STALE: i64 = 300;
 
@@ -87,6 +89,16 @@ pub(super) fn hidden(facts: &Facts) -> Option<Check> {
         let found = format!("namespace {name} has the label {HIDES_GPUS} with \"{value}\", which has no effect");
         let remedy =
             format!("kubectl label --overwrite namespace {name} {HIDES_GPUS}=true, or {HIDES_GPUS}- to remove it");
+        return Some(Check::warning(link, found, remedy));
+    }
+    let needed_first = facts.needed_first.as_deref().unwrap_or_default();
+    let is_needed_first = |name: &String| name == SYSTEM || needed_first.contains(name);
+    if let Some(name) = labelled.iter().map(Namespace::name_any).find(is_needed_first) {
+        let found = format!(
+            "namespace {name} has the label {HIDES_GPUS}: while the webhook is down no pod can be created there, but those on \
+             the host's network and of the system's priority classes, which see the GPUs that their images ask for"
+        );
+        let remedy = format!("kubectl label namespace {name} {HIDES_GPUS}-, and change the toolkit's settings instead");
         return Some(Check::warning(link, found, remedy));
     }
     let names = listed(&labelled.iter().map(Namespace::name_any).collect::<Vec<_>>(), 3);

@@ -2,6 +2,8 @@
 
 use anyhow::ensure;
 use divvy_api::ContainerKind::App;
+use divvy_dialects::CRITICAL;
+use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::{image, pods, view};
 use divvy_testkit::pods::PodShape;
@@ -23,13 +25,15 @@ pub(crate) async fn from_those_that_request_none(cluster: &mut Cluster) -> anyho
     cluster.until("the namespace's service account", PATIENCE, async |this| this.api.find(&account).await).await?;
 
     decided_by_label_and_request(cluster).await?;
+    added_to_a_pod(cluster).await?;
+    // On the host's network, as all pods are that run here: left alone.
     let plain = pods::plain(&PodShape::new("plain").with(App, "main", &[]));
     for namespace in [HIDES, "default"] {
         cluster.api.create(&format!("{NAMESPACES}/{namespace}/pods"), &plain).await?;
     }
     let part = PodShape::new("part").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")]);
     cluster.create_objects(vec![pods::plain(&part)]).await?;
-    let cases = [(HIDES, "plain", true, true), ("default", "plain", false, false), ("default", "part", false, true)];
+    let cases = [(HIDES, "plain", false, false), ("default", "plain", false, false), ("default", "part", false, true)];
     for (namespace, pod, is_hidden, is_debugger_hidden) in cases {
         until_ready(cluster, namespace, pod).await?;
         let sees = environment(cluster, namespace, pod, "main").await?.contains(&format!("{VARIABLE}=void"));
@@ -57,13 +61,15 @@ pub(crate) async fn from_those_that_request_none(cluster: &mut Cluster) -> anyho
 
 /// New pods, by what the API server would store.
 async fn decided_by_label_and_request(cluster: &Cluster) -> anyhow::Result<()> {
-    let stored = async |namespace: &str, resources: Value, variables: Value| {
+    let stored_with = async |spec: &Value, namespace: &str, resources: Value, variables: Value| {
         let container = json!({"name": "main", "image": "x", "resources": {"limits": resources}, "env": variables});
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked"}, "spec": {"containers": [container]},
-        });
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asked"}, "spec": spec});
+        pod["spec"]["containers"] = json!([container]);
         let pod = cluster.api.create(&format!("{NAMESPACES}/{namespace}/pods?dryRun=All"), &pod).await?;
         anyhow::Ok(pod["spec"]["containers"][0]["env"].clone())
+    };
+    let stored = async |namespace: &str, resources: Value, variables: Value| {
+        stored_with(&json!({}), namespace, resources, variables).await
     };
     let all = json!([{"name": VARIABLE, "value": "all"}]);
     let void = json!([{"name": VARIABLE, "value": "void"}]);
@@ -71,7 +77,26 @@ async fn decided_by_label_and_request(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(stored(HIDES, json!({"nvidia.com/gpu.shared": "0"}), Value::Null).await? == void, "with a request of zero");
     ensure!(stored(HIDES, json!({"nvidia.com/gpu": "1"}), Value::Null).await?.is_null(), "with a request");
     ensure!(stored("default", json!({}), all.clone()).await? == all, "without the label");
-    ensure!(stored(HIDES, json!({}), all).await? == void, "with a variable that selects all GPUs");
+    ensure!(stored(HIDES, json!({}), all.clone()).await? == void, "with a variable that selects all GPUs");
+    let critical = CRITICAL.map(|class| json!({"priorityClassName": class}));
+    for spec in critical.iter().chain([&json!({"hostNetwork": true})]) {
+        ensure!(stored_with(spec, HIDES, json!({}), all.clone()).await? == all, "what the webhook may need: {spec}");
+    }
+    Ok(())
+}
+
+/// An ephemeral container of a pod that nobody schedules, as the API server has it.
+async fn added_to_a_pod(cluster: &Cluster) -> anyhow::Result<()> {
+    let mut pod = pods::plain(&PodShape::new("waits").with(App, "main", &[]));
+    (pod["spec"]["hostNetwork"], pod["spec"]["schedulerName"]) = (json!(false), json!("nobody"));
+    let pods = format!("{NAMESPACES}/{HIDES}/pods");
+    let created = cluster.api.create(&pods, &pod).await?;
+    let void = json!([{"name": VARIABLE, "value": "void"}]);
+    ensure!(created["spec"]["containers"][0]["env"] == void, "the container that the image's variable is for");
+    let debugger = json!({"name": "debug", "image": image::WORK});
+    let change = json!({"spec": {"ephemeralContainers": [debugger]}});
+    let changed = cluster.api.patch(&format!("{pods}/waits/ephemeralcontainers"), Part::Object, &change).await?;
+    ensure!(changed["spec"]["ephemeralContainers"][0]["env"] == void, "its debugger");
     Ok(())
 }
 
