@@ -330,6 +330,20 @@ fn alerts_are_rendered_on_request() {
 }
 
 #[test]
+fn right_to_evict_is_left_out_where_the_leader_evicts_nobody() {
+    let Some(helm) = helm() else { return };
+    let evicts = |values: Value| {
+        let objects = render(&helm, "gpus", &values);
+        let text = objects.iter().map(Value::to_string).collect::<String>();
+        text.contains("divvy-webhook-preemption")
+    };
+    assert!(evicts(json!({})) && evicts(json!({ "webhook": { "preemption": "on" } })));
+    assert!(evicts(json!({ "cluster": { "scheduling": "gates" } })));
+    assert!(!evicts(json!({ "webhook": { "preemption": "off" } })));
+    assert!(!evicts(json!({ "cluster": { "scheduling": "extender" } })));
+}
+
+#[test]
 fn pods_with_metrics_are_scraped_on_request() {
     let Some(helm) = helm() else { return };
     let monitor =

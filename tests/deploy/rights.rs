@@ -33,7 +33,7 @@ const MUTATING: &str = "mutatingwebhookconfigurations";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
 /// By module.
-const CALLS: [Call; 38] = [
+const CALLS: [Call; 41] = [
     // feed
     call("list", "", "pods", "", CLUSTER),
     call("watch", "", "pods", "", CLUSTER),
@@ -53,6 +53,10 @@ const CALLS: [Call; 38] = [
     // soft_taints: policy 6 says of what
     call("get", "", "nodes", "node-1", CLUSTER),
     call("patch", "", "nodes", "node-1", CLUSTER),
+    // planner: policies 7 and 8 say of what
+    call("patch", "", "pods", "train", ANY),
+    call("patch", "", "pods/status", "train", ANY),
+    call("create", "", "pods/eviction", "train", ANY),
     // binder, serve::people
     call("create", "", "pods/binding", "train", ANY),
     call("get", "", "pods", "train", ANY),
@@ -85,13 +89,15 @@ const CALLS: [Call; 38] = [
 ];
 
 /// What nobody who takes over the webhook should be able to do.
-const FORBIDDEN: [Call; 13] = [
+const FORBIDDEN: [Call; 15] = [
     call("list", "", "secrets", "", OWN),
     call("get", "", "secrets", "divvy-webhook-tls", ANY),
     call("update", "", "configmaps", "divvy-webhook", OWN),
     call("create", "", "configmaps", "", OWN),
-    call("patch", "", "pods", "train", ANY),
+    call("update", "", "pods", "train", ANY),
     call("delete", "", "pods", "train", ANY),
+    call("patch", "", "pods/ephemeralcontainers", "train", ANY),
+    call("patch", "", "pods/resize", "train", ANY),
     call("create", "", "pods", "", ANY),
     call("patch", ADMISSION, MUTATING, "another", CLUSTER),
     call("patch", "divvy.dev", "gpunodes", "node-1", CLUSTER),

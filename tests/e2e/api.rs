@@ -1,4 +1,4 @@
-//! The API server as an administrator sees it: JSON in, JSON out.
+//! The API server as an administrator, or an account, sees it: JSON in, JSON out.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,15 +7,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use serde_json::Value;
 
 use crate::certs::Pki;
@@ -23,10 +24,12 @@ use crate::certs::Pki;
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A client with every right.
+/// A client, most often with every right.
 #[derive(Clone, Debug)]
 pub struct Api {
     base: String,
+    /// What shows who it is, where no certificate does.
+    token: Option<String>,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
@@ -42,18 +45,27 @@ pub enum Part {
 // === impl Api ===
 
 impl Api {
-    /// A client of the API server at this port.
+    /// An administrator's client of the API server at this port.
     pub fn new(pki: &Pki, port: u16) -> anyhow::Result<Self> {
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate(&pki.certificate("ca"))?)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let key = PrivateKeyDer::from_pem_file(pki.key("admin")).context("reading the administrator's key")?;
         let own = vec![certificate(&pki.certificate("admin"))?];
-        let tls = tls.with_root_certificates(roots).with_client_auth_cert(own, key)?;
+        let tls = trusting(&pki.certificate("ca"))?.with_client_auth_cert(own, key)?;
+        Ok(Self::over(tls, format!("https://127.0.0.1:{port}"), None))
+    }
+
+    /// A client with the token of a kubeconfig that [`Pki::token_kubeconfig`] has written, as it is now.
+    pub fn of_account(kubeconfig: &Path) -> anyhow::Result<Self> {
+        let config: Value = serde_json::from_slice(&std::fs::read(kubeconfig)?)?;
+        let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).context("a text");
+        let tls = trusting(Path::new(text("/clusters/0/cluster/certificate-authority")?))?.with_no_client_auth();
+        let token = std::fs::read_to_string(text("/users/0/user/tokenFile")?)?;
+        Ok(Self::over(tls, text("/clusters/0/cluster/server")?.to_owned(), Some(token.trim().to_owned())))
+    }
+
+    fn over(tls: ClientConfig, base: String, token: Option<String>) -> Self {
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { base: format!("https://127.0.0.1:{port}"), client })
+        Self { base, token, client }
     }
 
     /// Reads an object or a list.
@@ -108,6 +120,10 @@ impl Api {
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder().method(method.clone()).uri(format!("{}{path}", self.base));
         let request = request.header(CONTENT_TYPE, content).header(ACCEPT, "application/json");
+        let request = match &self.token {
+            Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
+            None => request,
+        };
         let exchange = async {
             let response = self.client.request(request.body(Full::from(body))?).await?;
             let status = response.status();
@@ -123,6 +139,14 @@ impl Api {
         let message = refusal.and_then(|refusal| Some(refusal["message"].as_str()?.to_owned())).unwrap_or_else(text);
         Ok((status, Err(anyhow::anyhow!("{}: {status}: {message}", said()))))
     }
+}
+
+fn trusting(authority: &Path) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(authority)?)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(tls.with_root_certificates(roots))
 }
 
 fn certificate(path: &Path) -> anyhow::Result<CertificateDer<'static>> {

@@ -14,13 +14,15 @@ use crate::text::listed;
 /// From there on a kubelet shows its pods to who may get nodes/pods alone.
 const OLDEST: (u32, u32) = (1, 33);
 /// `deploy/manifests/policy.yaml`.
-pub(super) const POLICIES: [&str; 6] = [
+pub(super) const POLICIES: [&str; 8] = [
     "divvy-gpunodes",
     "divvy-node-nodes",
     "divvy-node-pods",
     "divvy-pod-annotations",
     "divvy-pod-templates",
+    "divvy-webhook-evictions",
     "divvy-webhook-nodes",
+    "divvy-webhook-pods",
 ];
 
 pub(super) fn api_server(version: &Info) -> Check {

@@ -85,7 +85,9 @@ fn sound() -> Facts {
         "divvy-node-pods",
         "divvy-pod-annotations",
         "divvy-pod-templates",
+        "divvy-webhook-evictions",
         "divvy-webhook-nodes",
+        "divvy-webhook-pods",
     ];
     let replica = |pod: &str, calls: f64| Replica { pod: pod.to_owned(), readyz: Ok(()), calls: Some(calls) };
     Facts {

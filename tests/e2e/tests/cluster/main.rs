@@ -88,6 +88,7 @@ fn main() -> ExitCode {
         }),
         scenario("slots with topology", |c| Box::pin(topology::on_one_numa_node(c))),
         scenario("an account that reaches too far is refused", |c| Box::pin(powers::refused(c))),
+        scenario("the webhook's account reaches no further than its plans", |c| Box::pin(powers::of_the_webhook(c))),
         scenario("a daemon that is gone is seen", |c| Box::pin(absence::is_seen(c))),
         scenario("usage comes through a forwarded port", |c| Box::pin(top::through_a_forwarded_port(c))),
         anyhow("the dashboard follows pods in a browser", |c| Box::pin(dashboard::is_live(c))),

@@ -1,8 +1,9 @@
-//! That the daemon's account, with which all else succeeds, may do no more than that.
+//! That the accounts of daemon and webhook, with which all else succeeds, may do no more than that.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
-use divvy_e2e::api::Api;
+use divvy_api::names::GATE;
+use divvy_e2e::api::{Api, Part};
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::NODE;
 use divvy_e2e::pods::{self, PODS};
@@ -48,6 +49,83 @@ pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
     }
     bindings_repeat_annotations(cluster).await?;
     cluster.clear().await
+}
+
+/// Of a pod the webhook's account opens Divvy's gate, plans and nominates, and it evicts pods by their UID. All else is refused,
+/// also in the same request.
+pub(crate) async fn of_the_webhook(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let args = ["create", "token", "divvy-webhook", "--namespace=divvy-system"];
+    cluster.files.write("webhook-token", cluster.kubectl.run(&args).await?)?;
+    let webhook = Api::of_account(&cluster.files.at("divvy-webhook.kubeconfig"))?;
+    let mut pod = pods::object(PodShape::new("waits").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")]))?;
+    // No webhook runs that would take it away.
+    pod["spec"]["schedulingGates"] = json!([{"name": "example.com/other"}, {"name": GATE}]);
+    cluster.create_objects(vec![pod]).await?;
+    let [waits, eviction] = ["", "/eviction"].map(|subresource| format!("{PODS}/waits{subresource}"));
+    let made = cluster.api.get(&waits).await?;
+    let opened = json!([{"name": "example.com/other"}]);
+    let planned = json!({"divvy.dev/planned": "{}"});
+    for (subresource, patch, words) in [
+        ("", json!({"metadata": {"labels": {"a": "b"}}}), "not metadata labels"),
+        ("", json!({"metadata": {"finalizers": ["example.com/a"]}}), "not metadata finalizers"),
+        ("", json!({"metadata": {"annotations": {"a": "b"}}}), "not annotation a"),
+        ("", json!({"metadata": {"annotations": {"divvy.dev/cards": "{}"}}}), "not annotation divvy.dev/cards"),
+        ("", json!({"metadata": {"annotations": {"divvy.dev/request": null}}}), "not annotation divvy.dev/request"),
+        ("", json!({"spec": {"schedulingGates": []}}), "leaves others as they are"),
+        ("", json!({"spec": {"schedulingGates": [{"name": GATE}]}}), "leaves others as they are"),
+        ("", json!({"spec": {"activeDeadlineSeconds": 1}}), "not spec activeDeadlineSeconds"),
+        ("", json!({"spec": {"nodeSelector": {"a": "b"}, "schedulingGates": opened}}), "not spec nodeSelector"),
+        ("", json!({"metadata": {"annotations": planned, "labels": {"a": "b"}}}), "not metadata labels"),
+        ("/status", json!({"metadata": {"annotations": planned}}), "not annotation divvy.dev/planned"),
+        ("/status", json!({"metadata": {"labels": {"a": "b"}}}), "not metadata labels"),
+        ("/status", json!({"status": {"phase": "Failed"}}), "not status phase"),
+        ("/status", json!({"status": {"nominatedNodeName": NODE, "message": "x"}}), "not status message"),
+        ("/status", conditions(json!([{"type": "Ready", "status": "True"}])), "leaves others as they are"),
+        ("/status", conditions(json!([])), "leaves others as they are"),
+        ("/ephemeralcontainers", json!({"spec": {"ephemeralContainers": []}}), "cannot patch resource"),
+        ("/resize", json!({"spec": {"containers": []}}), "cannot patch resource"),
+    ] {
+        let path = format!("{PODS}/waits{subresource}");
+        refused_with(words, webhook.patch(&path, Part::Object, &patch).await)
+            .with_context(|| format!("{path}: {patch}"))?;
+    }
+    refused_with("cannot delete resource", webhook.delete(&waits).await)?;
+    refused_with("by its UID", webhook.create(&eviction, &evicting(&json!({}))).await)?;
+    let uid = json!({"preconditions": {"uid": made["metadata"]["uid"]}});
+    let at_once = json!({"preconditions": {"uid": made["metadata"]["uid"]}, "gracePeriodSeconds": 0});
+    refused_with("terminationGracePeriodSeconds", webhook.create(&eviction, &evicting(&at_once)).await)?;
+    let now = cluster.api.get(&waits).await?;
+    ensure!(now["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"], "changed: {now}");
+
+    let mut status = made["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    status.push(json!({"type": "divvy.dev/Placed", "status": "False", "reason": "Insufficient", "message": "no GPU"}));
+    let mut nomination = conditions(json!(status));
+    nomination["status"]["nominatedNodeName"] = json!(NODE);
+    webhook.patch(&waits, Part::Status, &nomination).await.context("nominating")?;
+    let open = json!({"metadata": {"annotations": planned}, "spec": {"schedulingGates": opened}});
+    webhook.patch(&waits, Part::Object, &open).await.context("opening the gate")?;
+    let now = cluster.api.get(&waits).await?;
+    ensure!(now["spec"]["schedulingGates"] == opened && now["status"]["nominatedNodeName"] == NODE, "{now}");
+    ensure!(now["metadata"]["annotations"]["divvy.dev/planned"] == "{}", "{now}");
+    webhook.create(&eviction, &evicting(&uid)).await.context("evicting by UID")?;
+    cluster.clear().await
+}
+
+fn conditions(all: Value) -> Value {
+    json!({"status": {"conditions": all}})
+}
+
+fn evicting(options: &Value) -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "waits", "namespace": "default"},
+        "deleteOptions": options,
+    })
+}
+
+fn refused_with<T>(words: &str, answer: anyhow::Result<T>) -> anyhow::Result<()> {
+    let said = answer.err().with_context(|| format!("isn't refused with \"{words}\""))?.to_string();
+    ensure!(said.contains(words), "\"{said}\" doesn't say \"{words}\"");
+    Ok(())
 }
 
 /// Another scheduler may bind a pod whose annotations it repeats, as Volcano's does. What only Divvy knows it can't add.
