@@ -1,10 +1,12 @@
 //! `--uninstall=cluster`: ends daemon and webhook, waits until the DaemonSet `divvy-uninstall` is through with the nodes, and
-//! then removes what is left on the Nodes. All of it can be done again.
+//! then removes what is left on the Nodes, and the scheduling gate from pods that nobody plans any more. No new pod gets one: while
+//! the webhook configurations are there and no replica is, such pods are refused. All of it can be done again.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use divvy_api::ResourceNames;
+use divvy_api::names::GATE;
 use divvy_runtime::api_server::errors::describe;
 use divvy_runtime::api_server::{ApiServer, within_deadline};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -16,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Incomplete, say_news};
-use crate::apiserver::{Removed, remove_from_all};
+use crate::apiserver::{OpenedGates, Removed, open_gates, remove_from_all};
 use crate::config::Config;
 use crate::run::settings;
 
@@ -39,8 +41,8 @@ struct Uninstallation<'a> {
 enum Waiting {
     /// For what is said here.
     For(String),
-    /// For another look at Nodes of which these were cleaned, or were not.
-    Look(Vec<Removed>),
+    /// For another look at Nodes of which these were cleaned, or were not, and at pods.
+    Look(Vec<Removed>, OpenedGates),
 }
 
 /// A workload's part that is read here.
@@ -126,7 +128,9 @@ pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> R
         let lines = match uninstallation.advance().await {
             Ok(None) => return Ok(()),
             Ok(Some(Waiting::For(what))) => vec![format!("waiting for {what}")],
-            Ok(Some(Waiting::Look(nodes))) => nodes.into_iter().flat_map(said_of).collect(),
+            Ok(Some(Waiting::Look(nodes, gates))) => {
+                nodes.into_iter().flat_map(said_of).chain(said_of_gates(&gates)).collect()
+            }
             Err(error) => vec![format!("trying again: {}", describe(&error))],
         };
         say_news(&mut said, lines, &mut say);
@@ -139,6 +143,14 @@ fn said_of(Removed { node, what }: Removed) -> Vec<String> {
         Ok(what) => what.into_iter().map(|what| format!("removed: {what} of Node {node}")).collect(),
         Err(error) => vec![format!("trying again: Node {node}: {}", describe(&error))],
     }
+}
+
+fn said_of_gates(OpenedGates { pods, failed }: &OpenedGates) -> Vec<String> {
+    let s = if *pods == 1 { "" } else { "s" };
+    let opened = (*pods > 0).then(|| format!("removed: scheduling gate {GATE} of {pods} pod{s}"));
+    let failed = failed.iter().take(NAMED);
+    let failed = failed.map(|(pod, error)| format!("trying again: pod {pod}: {}", describe(error)));
+    opened.into_iter().chain(failed).collect()
 }
 
 /// A few of these names, and how many others there are.
@@ -166,7 +178,9 @@ impl Uninstallation<'_> {
             return Ok(Some(Waiting::For(what)));
         }
         let nodes = remove_from_all(&self.client, self.names).await?;
-        Ok((!nodes.is_empty()).then_some(Waiting::Look(nodes)))
+        let gates = open_gates(&self.client).await?;
+        let is_clean = nodes.is_empty() && gates.pods == 0 && gates.failed.is_empty();
+        Ok((!is_clean).then_some(Waiting::Look(nodes, gates)))
     }
 
     /// What is still to come of the DaemonSet that removes files; nothing where there is no such DaemonSet.

@@ -145,6 +145,38 @@ async fn daemon_and_webhook_end_before_nodes_are_cleared() {
 }
 
 #[tokio::test]
+async fn pods_are_freed_of_the_gate_once_no_webhook_adds_it() {
+    let waiting = |name: &str, gates: &[&str]| {
+        let gates: Vec<_> = gates.iter().map(|gate| json!({ "name": gate })).collect();
+        let mut pod = pod(name, "train", "");
+        pod["metadata"]["namespace"] = "default".into();
+        (pod["spec"]["nodeName"], pod["spec"]["schedulingGates"]) = (Value::Null, gates.into());
+        pod
+    };
+    let mut objects: Vec<Value> = (0..50).map(|at| waiting(&format!("many-{at}"), &["divvy.dev/placement"])).collect();
+    objects.push(waiting("queued", &["kueue.x-k8s.io/admission", "divvy.dev/placement"]));
+    objects.push(waiting("foreign", &["kueue.x-k8s.io/admission"]));
+    objects.push(pod("divvy-webhook-x", "divvy-webhook", "a"));
+    let conflict = hyper::StatusCode::CONFLICT;
+    let mut job = Uninstallation::start(&objects, |server| server.fail("patch", "/pods/many-7", 1, conflict)).await;
+    let gates = |job: &Uninstallation, name: &str| {
+        let pod = job.server.get("Pod", "default", name).unwrap();
+        let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+        gates.iter().map(|gate| gate["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(job.next().await, "waiting for the end of pods divvy-webhook-x");
+    assert_eq!(gates(&job, "many-0"), ["divvy.dev/placement"], "a replica would gate the next pod");
+    job.server.delete("Pod", NAMESPACE, "divvy-webhook-x", Some(0)).unwrap();
+    assert_eq!(job.next().await, "removed: scheduling gate divvy.dev/placement of 50 pods");
+    let line = job.next().await;
+    assert!(line.starts_with("trying again: pod default/many-7: "), "{line}");
+    assert_eq!(job.next().await, "removed: scheduling gate divvy.dev/placement of 1 pod");
+    assert!(job.ends().await);
+    assert!((0..50).all(|at| gates(&job, &format!("many-{at}")).is_empty()));
+    assert_eq!([gates(&job, "queued"), gates(&job, "foreign")], [["kueue.x-k8s.io/admission"]; 2]);
+}
+
+#[tokio::test]
 async fn outage_ends_nothing_and_sigterm_does() {
     let mut job =
         Uninstallation::start(&[], |server| server.fail("", "/", 1, hyper::StatusCode::INTERNAL_SERVER_ERROR)).await;

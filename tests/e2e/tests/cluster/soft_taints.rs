@@ -2,10 +2,14 @@
 //! installed.
 
 use anyhow::{Context as _, ensure};
+use divvy_api::ContainerKind::App;
+use divvy_api::names::GATE;
 use divvy_api::names::taint::{EFFECT, FREE_GPUS};
 use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::node::NODE;
+use divvy_e2e::pods::{self, PODS};
 use divvy_testkit::binaries::Binaries;
+use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -45,6 +49,9 @@ pub(crate) async fn beside_others(cluster: &mut Cluster) -> anyhow::Result<()> {
 /// Runs what the Job of `deploy/uninstall` runs, with its rights. No node is labelled for the DaemonSet.
 async fn uninstall(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.kill_daemon().await?;
+    let mut waits = pods::plain(&PodShape::new("waits").with(App, "main", &[("gpu", "1")]));
+    waits["spec"]["schedulingGates"] = json!([{"name": GATE}, {"name": "example.com/other"}]);
+    cluster.create_objects(vec![waits]).await?;
     cluster.apply(&["../uninstall/uninstall"]).await?;
     let token = ["create", "token", "divvy-uninstall", "--namespace=divvy-system"];
     let token = cluster.files.write("uninstall-token", cluster.kubectl.run(&token).await?)?;
@@ -58,6 +65,10 @@ async fn uninstall(cluster: &mut Cluster) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{}: {said}", output.status);
     ensure!(said.contains("removed: taint divvy.dev/free-gpus of Node"), "{said}");
+    let waits = format!("{PODS}/waits");
+    let gates = cluster.api.get(&waits).await?["spec"]["schedulingGates"].take();
+    ensure!(gates == json!([{"name": "example.com/other"}]), "{gates}: {said}");
+    cluster.api.delete(&waits).await?;
     cluster.delete(&["../uninstall/uninstall"]).await
 }
 
