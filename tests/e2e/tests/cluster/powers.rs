@@ -80,8 +80,8 @@ pub(crate) async fn of_the_webhook(cluster: &mut Cluster) -> anyhow::Result<()> 
         ("/status", json!({"metadata": {"labels": {"a": "b"}}}), "not metadata labels"),
         ("/status", json!({"status": {"phase": "Failed"}}), "not status phase"),
         ("/status", json!({"status": {"nominatedNodeName": NODE, "message": "x"}}), "not status message"),
-        ("/status", conditions(json!([{"type": "Ready", "status": "True"}])), "leaves others as they are"),
-        ("/status", conditions(json!([])), "leaves others as they are"),
+        ("/status", conditions(&json!([{"type": "Ready", "status": "True"}])), "leaves others as they are"),
+        ("/status", conditions(&json!([])), "leaves others as they are"),
         ("/ephemeralcontainers", json!({"spec": {"ephemeralContainers": []}}), "cannot patch resource"),
         ("/resize", json!({"spec": {"containers": []}}), "cannot patch resource"),
     ] {
@@ -99,7 +99,7 @@ pub(crate) async fn of_the_webhook(cluster: &mut Cluster) -> anyhow::Result<()> 
 
     let mut status = made["status"]["conditions"].as_array().cloned().unwrap_or_default();
     status.push(json!({"type": "divvy.dev/Placed", "status": "False", "reason": "Insufficient", "message": "no GPU"}));
-    let mut nomination = conditions(json!(status));
+    let mut nomination = conditions(&json!(status));
     nomination["status"]["nominatedNodeName"] = json!(NODE);
     webhook.patch(&waits, Part::Status, &nomination).await.context("nominating")?;
     let open = json!({"metadata": {"annotations": planned}, "spec": {"schedulingGates": opened}});
@@ -111,7 +111,7 @@ pub(crate) async fn of_the_webhook(cluster: &mut Cluster) -> anyhow::Result<()> 
     cluster.clear().await
 }
 
-fn conditions(all: Value) -> Value {
+fn conditions(all: &Value) -> Value {
     json!({"status": {"conditions": all}})
 }
 
