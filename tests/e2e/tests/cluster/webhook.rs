@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_api::annotation::{self, Cards, Planned};
+use divvy_api::names::GATE;
 use divvy_api::names::annotation::{self as keys, GENERATION, NODE_FIT, PLANNED, REQUEST};
-use divvy_e2e::api::Part;
+use divvy_e2e::api::{Api, Part};
 use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
@@ -75,6 +76,7 @@ pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
     let told = apply(cluster, &template(&PodShape::new("deployed-plain").with(App, "main", &[]))).await?;
     ensure!(told.is_empty(), "warned of a Deployment without cards: {told}");
 
+    gates(cluster).await?;
     outage(cluster).await?;
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     cluster.api.delete(deployments).await?;
@@ -82,6 +84,30 @@ pub(crate) async fn reviews(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.restart_daemon(&json!({})).await?;
     cluster.clear().await?;
     cluster.stop_webhook().await
+}
+
+/// Pods that request GPUs get the gate where the leader plans, a copy without GPUs loses it, and what the leader writes isn't
+/// reviewed.
+async fn gates(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let is_gated = |pod: &Value| pod["spec"]["schedulingGates"] == json!([{"name": GATE}]);
+    cluster.configure_webhook(&json!({"scheduling": "gates"})).await?;
+    cluster.webhook_called().await?;
+    let mut copy = pods::plain(&PodShape::new("copy").with(App, "main", &[]));
+    copy["spec"]["schedulingGates"] = json!([{"name": GATE}]);
+    let copy = cluster.api.create(&format!("{PODS}?dryRun=All"), &copy).await?;
+    ensure!(copy["spec"]["schedulingGates"].is_null(), "it would wait for ever: {copy}");
+    let gated = cluster.api.create(PODS, &pods::plain(&gpu("gated", &[("gpumem", "1Gi")]))).await?;
+    ensure!(is_gated(&gated), "{gated}");
+    let planned = json!({"metadata": {"annotations": {(PLANNED): "{}"}}, "spec": {"schedulingGates": null}});
+    let path = format!("{PODS}/gated");
+    let refused = cluster.api.patch(&path, Part::Object, &planned).await.err().context("a user wrote a plan")?;
+    ensure!(refused.to_string().contains(PLANNED), "{refused}");
+    let leader = Api::of_account(&cluster.files.at("divvy-webhook.kubeconfig"))?;
+    let opened = leader.patch(&path, Part::Object, &planned).await.context("the leader's own plan")?;
+    ensure!(opened["metadata"]["annotations"][PLANNED] == "{}" && !is_gated(&opened), "{opened}");
+    cluster.api.delete(&path).await?;
+    cluster.configure_webhook(&json!({"scheduling": "extender"})).await?;
+    cluster.webhook_called().await
 }
 
 /// Both replicas are down: GPU pods are refused, others aren't; a CA bundle that was emptied comes back.
