@@ -1,4 +1,5 @@
-//! Events on pending pods: why no node can run them, and again when the reason has changed.
+//! Events on pending pods: why no node can run them, and again when the reason has changed; with our gate a condition too, as
+//! no scheduler says anything of them.
 //!
 //! kube-scheduler's events are about single attempts, node by node; these are about the whole cluster.
 
@@ -6,15 +7,21 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use divvy_api::names::condition;
 use divvy_index::Index;
-use divvy_index::demand::{Demand, Shape};
+use divvy_index::demand::Demand;
 use divvy_runtime::api_server::{ApiServer, Requests};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client};
+use serde_json::json;
 
 /// Sends events on pending pods.
 pub struct PodEvents {
     index: Arc<Index>,
+    client: Client,
     recorder: Recorder,
     requests: Requests,
     sent: Sent,
@@ -36,10 +43,16 @@ struct Patience {
 
 /// The request, as it is logged.
 const REQUEST: &str = "create events";
+/// The same for conditions.
+const CONDITION_REQUEST: &str = "patch pods/status (conditions)";
+/// Reason of the event and of the condition.
+const REASON: &str = "NoNodeFits";
 /// Interval between rounds.
-const PERIOD: Duration = Duration::from_secs(15);
+const PERIOD: Duration = Duration::from_secs(5);
 /// Time after which a pending pod gets an event.
 const PENDING_FOR: Duration = Duration::from_secs(30);
+/// The same for a pod with our gate: nobody else tells of it.
+const GATED_FOR: Duration = Duration::from_secs(3);
 /// Time after which an unchanged reason is sent again; the API server deletes events after an hour.
 const LASTS: Duration = Duration::from_secs(600);
 /// Longest search for nodes for one shape of pods.
@@ -54,7 +67,8 @@ impl PodEvents {
     pub fn new(api_server: ApiServer, index: Arc<Index>, replica: &str) -> Self {
         let reporter = Reporter { controller: "divvy-webhook".to_owned(), instance: Some(replica.to_owned()) };
         let ApiServer { client, requests } = api_server;
-        Self { index, recorder: Recorder::new(client, reporter), requests, sent: Sent::default() }
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self { index, client, recorder, requests, sent: Sent::default() }
     }
 
     /// Sends events while `leads`, for ever.
@@ -64,10 +78,39 @@ impl PodEvents {
         loop {
             ticks.tick().await;
             let waiting = if leads() { self.index.waiting() } else { Vec::new() };
-            let due = self.sent.due(&waiting, Instant::now(), |demand| why_not(&self.index, demand));
+            // Each shape takes milliseconds in a large cluster: those of the runtime's threads answer calls.
+            let (index, mut sent) = (Arc::clone(&self.index), std::mem::take(&mut self.sent));
+            let search = move || {
+                let due = sent.due(&waiting, Instant::now(), |demand| why_not(&index, demand));
+                (sent, due)
+            };
+            let Ok((sent, due)) = tokio::task::spawn_blocking(search).await else { continue };
+            self.sent = sent;
             for (demand, note) in due {
+                if demand.scheduling.is_ours() {
+                    self.condition(&demand, &note).await;
+                }
                 self.send(&demand, note).await;
             }
+        }
+    }
+
+    /// Says in the pod's status why it waits. The planner says when it does no longer.
+    async fn condition(&self, demand: &Demand, note: &str) {
+        let condition = json!({
+            "type": condition::PLACED,
+            "status": "False",
+            "reason": REASON,
+            "message": note,
+            "lastTransitionTime": Timestamp::now().to_string(),
+        });
+        let change = json!({ "metadata": { "uid": &*demand.uid }, "status": { "conditions": [condition] } });
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &demand.namespace);
+        match pods.patch_status(&demand.name, &PatchParams::default(), &Patch::Strategic(change)).await {
+            Ok(_) => self.requests.succeeded(CONDITION_REQUEST),
+            // It is gone, or another one has its name.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => self.requests.failed(CONDITION_REQUEST, &error, PERIOD),
         }
     }
 
@@ -82,7 +125,7 @@ impl PodEvents {
         };
         let event = Event {
             type_: EventType::Warning,
-            reason: "NoNodeFits".to_owned(),
+            reason: REASON.to_owned(),
             note: Some(note),
             action: "Scheduling".to_owned(),
             secondary: None,
@@ -108,15 +151,21 @@ impl Sent {
         self.pods.retain(|uid, _| uids.contains(&**uid));
         let mut due = Vec::new();
         // Pods of one shape have one answer; those of a Job wait by the thousand.
-        let mut reasons: HashMap<Shape, Option<String>> = HashMap::new();
+        let mut reasons = HashMap::new();
         for demand in waiting {
             let patience = self.pods.entry(Arc::clone(&demand.uid)).or_insert(Patience { since: now, last: None });
-            if due.len() == MOST || now.duration_since(patience.since) < PENDING_FOR {
+            let pending_for = if demand.scheduling.is_ours() { GATED_FOR } else { PENDING_FOR };
+            if due.len() == MOST || now.duration_since(patience.since) < pending_for {
                 continue;
             }
-            let Some(reason) = reasons.entry(demand.shape()).or_insert_with(|| why_not(demand)) else { continue };
+            // What else the planner looks at may differ within a shape.
+            let terms = format!("{:?}", (&demand.requests, &demand.scheduling.selection, &demand.namespace));
+            let shape = (demand.shape(), demand.group.clone(), terms);
+            let Some(reason) = reasons.entry(shape).or_insert_with(|| why_not(demand)) else { continue };
             let note = shortened(reason.clone());
-            let stands = |(last, at): &(String, Instant)| *last == note && now.duration_since(*at) < LASTS;
+            // Numbers change all the time, and the events with them would be many.
+            let stands =
+                |(last, at): &(String, Instant)| words(last).eq(words(&note)) && now.duration_since(*at) < LASTS;
             if !patience.last.as_ref().is_some_and(stands) {
                 patience.last = Some((note.clone(), now));
                 due.push((Arc::clone(demand), note));
@@ -128,7 +177,12 @@ impl Sent {
 
 /// Why no node can take the pod.
 fn why_not(index: &Index, demand: &Demand) -> Option<String> {
-    index.feasibility(demand, PATIENCE).refusal()
+    if demand.scheduling.is_ours() { index.why_unplaced(demand) } else { index.feasibility(demand, PATIENCE).refusal() }
+}
+
+/// The text without its numbers.
+fn words(text: &str) -> impl Iterator<Item = char> {
+    text.chars().filter(|c| !c.is_ascii_digit())
 }
 
 /// The API server refuses notes of more than 1024 bytes (`ValidateEvent`, `NoteLengthLimit`).

@@ -10,6 +10,7 @@ mod overview;
 mod suggestions;
 #[cfg(test)]
 mod tests;
+mod unplaced;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

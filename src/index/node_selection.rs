@@ -73,6 +73,19 @@ impl NodeSelection {
         self.obstacle(name, labels, taints).map(|obstacle| obstacle.to_string())
     }
 
+    /// The same in kube-scheduler's words, alike for many Nodes.
+    pub(crate) fn reason(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        taints: &[Taint],
+    ) -> Option<&'static str> {
+        self.obstacle(name, labels, taints).map(|obstacle| match obstacle {
+            Obstacle::Label { .. } | Obstacle::Affinity => "node(s) didn't match Pod's node affinity/selector",
+            Obstacle::Taint(_) => "node(s) had untolerated taint(s)",
+        })
+    }
+
     /// Whether the pod may run on such a Node.
     pub(crate) fn matches(&self, name: &str, labels: &BTreeMap<String, String>, taints: &[Taint]) -> bool {
         self.obstacle(name, labels, taints).is_none()

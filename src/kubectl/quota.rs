@@ -122,7 +122,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
 fn believe(index: &Index) {
     for node in index.nodes() {
         for holder in &node.holders {
-            let [uid, namespace] = [&holder.uid, &holder.namespace].map(|text| text.to_string());
+            let [uid, namespace] = [&holder.uid, &holder.namespace].map(ToString::to_string);
             let pod = PodView { uid, namespace, node: Some(node.name.to_string()), ..PodView::default() };
             index.apply_pod(&pod, Instant::now());
         }

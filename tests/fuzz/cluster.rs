@@ -76,7 +76,7 @@ pub fn filter(bytes: &[u8]) {
     let (filtered, scores) = (extender.filter(bytes, Instant::now()), extender.prioritize(bytes));
     assert_eq!(filtered.is_ok(), scores.is_ok());
     let (Ok(filtered), Ok(scores)) = (filtered, scores) else { return };
-    let (filtered, scores) = (json(&filtered.body), json(&scores));
+    let (filtered, scores) = (json(&filtered), json(&scores));
     let scores = scores.as_array().expect("a list");
     for name in filtered["NodeNames"].as_array().into_iter().flatten() {
         assert!(scores.iter().any(|score| score["Host"] == *name));

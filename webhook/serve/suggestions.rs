@@ -47,9 +47,8 @@ pub(super) async fn suggestions(
     pod: &Arc<PodView>,
     explanation: &Explanation,
 ) -> Vec<Suggestion> {
-    let (scheduling, objects) =
-        (&pod.scheduling, Objects { gates: pod.scheduling.gates.clone(), ..Objects::default() });
-    let mut lookup = Lookup { client, selection: &scheduling.selection, objects, asked: HashSet::new() };
+    let (selection, objects) = (&pod.scheduling.selection, Objects::default());
+    let mut lookup = Lookup { client, selection, objects, asked: HashSet::new() };
     let fitting = explanation.nodes.iter().take_while(|node| node.fits == Fits::Now).take(MOST_FITTING);
     let fitting: Vec<String> = fitting.map(|node| node.name.clone()).collect();
     for some in fitting.chunks(AT_ONCE) {

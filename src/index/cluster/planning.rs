@@ -95,6 +95,11 @@ impl Index {
         steps.filter(|step| !busy.contains(step.uid())).take(most).collect()
     }
 
+    /// What a pod's group waits for as a whole, if it does.
+    pub(crate) fn group_waits(&self, demand: &Demand) -> Option<Arc<str>> {
+        unpoisoned(self.state.lock()).queue.group_waits(demand.group.as_ref()?).cloned()
+    }
+
     /// The gate of a pod is gone.
     pub fn ungated(&self, uid: &str) {
         self.change(|state| state.ungated(uid));
@@ -142,7 +147,7 @@ impl Index {
         let start = unpoisoned(self.state.lock()).start(line);
         let planned = match &start {
             Start::Pods(pods) => self.plan_some(pods, now),
-            Start::Together(Due { members, least, .. }) => self.plan_together(members, *least, now),
+            Start::Together(due) => self.plan_together(due, now),
             Start::Waits(parked) => Err(parked.clone()),
         };
         planned.unwrap_or_else(|parked| {
@@ -178,11 +183,12 @@ impl Index {
     }
 
     /// Places of at least so many members of a group, or of none.
-    fn plan_together(&self, members: &[Arc<Demand>], least: usize, now: Instant) -> Result<Vec<Step>, Parked> {
+    fn plan_together(&self, due: &Due, now: Instant) -> Result<Vec<Step>, Parked> {
+        let Due { group, members, least, placed, .. } = due;
         let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
         let mut failed = HashSet::<Shape>::new();
         for demand in members {
-            if members.len() - failures < least {
+            if members.len() - failures < *least {
                 break;
             }
             if failed.contains(&demand.shape()) {
@@ -201,7 +207,7 @@ impl Index {
                 }
             }
         }
-        if steps.len() >= least {
+        if steps.len() >= *least {
             return Ok(steps);
         }
         let mut state = unpoisoned(self.state.lock());
@@ -209,6 +215,9 @@ impl Index {
         let gained = state.gained.clone();
         self.publish(&mut state, |state| steps.iter().flat_map(|step| state.failed(step.uid())).collect());
         state.gained = gained;
+        let (fit, all) = (placed + steps.len(), placed + least);
+        let reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", group.name);
+        parked.reason = Some(reason.into());
         parked.lacking_since = None; // a scheduler that knows no groups would start some without the others
         Err(parked)
     }

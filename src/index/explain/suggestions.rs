@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use divvy_api::names::GATE;
 use divvy_api::{CardId, GpuRequest};
 use divvy_placement::{Card, plan};
 use serde::Serialize;
@@ -136,8 +137,6 @@ pub struct ChangedRequest {
 pub struct Objects {
     /// Why the pod may not run on a node whatever its GPUs, by the node's name. Nodes that aren't here are open to it.
     pub kept_off: HashMap<String, String>,
-    /// The pod's scheduling gates.
-    pub gates: Vec<String>,
     /// Names and ends of pods, by UID.
     pub pods: HashMap<String, KnownPod>,
 }
@@ -186,8 +185,10 @@ impl Index {
             deadline: Instant::now() + patience,
         };
         let mut suggestions = Vec::new();
-        if !objects.gates.is_empty() {
-            suggestions.push(search.suggestion(Change::RemoveSchedulingGates { gates: objects.gates.clone() }, None));
+        // Ours goes by itself.
+        let gates: Vec<String> = pod.scheduling.gates.iter().filter(|gate| *gate != GATE).cloned().collect();
+        if !gates.is_empty() {
+            suggestions.push(search.suggestion(Change::RemoveSchedulingGates { gates }, None));
         }
         if search.first_fit(&allowed).is_some() {
             return suggestions;

@@ -301,7 +301,9 @@ impl ClusterState {
         let Some(group) = self.queue.group(line) else { return Start::Pods(pods.next().into_iter().collect()) };
         let Some(spec) = self.gangs.specs.get(group) else {
             let may_come = group.api == PodGroupApi::Kubernetes && self.gangs.has_own_api;
-            return if may_come { Start::Waits(Parked::default()) } else { Start::Pods(pods.collect()) };
+            let unseen = || format!("pod group {} is not known yet", group.name).into();
+            let parked = || Parked { reason: Some(unseen()), ..Parked::default() };
+            return if may_come { Start::Waits(parked()) } else { Start::Pods(pods.collect()) };
         };
         let first = pods.next();
         let member = first.as_ref().and_then(|first| self.gangs.groups.get(group)?.members.get(&first.uid));
@@ -314,12 +316,15 @@ impl ClusterState {
         if least == 0 {
             return Start::Pods(first.into_iter().chain(pods).collect());
         }
+        let (name, namespace) = (&group.name, &group.namespace);
         if missing.len() < least {
-            return Start::Waits(Parked::default());
+            let (min, seen) = (spec.min, missing.len() + placed);
+            let reason = format!("pod group {name} needs {min} pods at once, and there are {seen}").into();
+            return Start::Waits(Parked { reason: Some(reason), ..Parked::default() });
         }
-        let namespace = &group.namespace;
-        if self.quotas.used_up_by(namespace, &missing, least).is_some() {
-            return Start::Waits(Parked { by_quota: true, samples: missing, lacking_since: None });
+        if let Some(reason) = self.quotas.used_up_by(namespace, &missing, least) {
+            let reason = Some(format!("pod group {name}: {reason}").into());
+            return Start::Waits(Parked { by_quota: true, samples: missing, reason, lacking_since: None });
         }
         missing.sort_by_key(|demand| Reverse(demand.size()));
         Start::Together(Due { group: Arc::clone(group), members: missing, least, placed, until: Instant::now() })

@@ -53,6 +53,8 @@ pub(crate) struct Parked {
     pub(crate) samples: Vec<Arc<Demand>>,
     /// Whether a `GpuQuota` has a part in it: then it may end without a change of any node.
     pub(crate) by_quota: bool,
+    /// What a group waits for as a whole.
+    pub(crate) reason: Option<Arc<str>>,
     /// Since when no node has had what the pods request even in sum; `None` if one has.
     pub(crate) lacking_since: Option<Instant>,
 }
@@ -130,6 +132,11 @@ impl Queue {
     /// Whether a pod waits in a line.
     pub(crate) fn has(&self, uid: &str) -> bool {
         self.known.contains_key(uid)
+    }
+
+    /// Why the line of a group waits.
+    pub(crate) fn group_waits(&self, group: &Arc<PodGroup>) -> Option<&Arc<str>> {
+        self.lines.get(&self.line_of(group)?)?.parked.as_ref()?.reason.as_ref()
     }
 
     /// Lines that wait for room.

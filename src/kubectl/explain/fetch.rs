@@ -79,7 +79,6 @@ pub(super) async fn explanation(
     let names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     let known = |(uid, name)| (uid, KnownPod { name, end: PodEnd::Unknown });
     let mut objects = Objects { pods: names.into_iter().map(known).collect(), ..Objects::default() };
-    objects.gates.clone_from(&pod.scheduling.gates);
     if let Err(refused) = take_quotas(cluster, &index, Some(&pod.namespace)).await {
         remarks.push(format!("warning: the namespace's GpuQuotas aren't known, and aren't considered: {refused}"));
     }

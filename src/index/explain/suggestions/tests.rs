@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::explain::Fits;
 use crate::fixture::{AGES, condition, container, node, pod, share, status};
+use crate::pod::SchedulingTerms;
 use crate::{NodeObject, Unschedulable};
 use divvy_api::ContainerKind;
 
@@ -53,7 +54,9 @@ fn every_kind_of_change_is_named() {
     index.apply_node("well", NodeObject::default());
     assert_eq!(texts(&index, &p, &objects), "", "it fits now");
     let kept_off = [("well".to_owned(), "the pod doesn't tolerate the node's taint a:NoSchedule".to_owned())].into();
-    let objects = Objects { kept_off, gates: vec!["example.com/queue".to_owned()], ..objects };
+    let objects = Objects { kept_off, ..objects };
+    let gates = vec![GATE.to_owned(), "example.com/queue".to_owned()];
+    let p = PodView { scheduling: SchedulingTerms { gates, ..SchedulingTerms::default() }.into(), ..p };
     insta::assert_snapshot!("kept_off", texts(&index, &p, &objects));
     assert_eq!(texts(&index, &PodView { node: Some("full".into()), ..p.clone() }, &objects), "", "it is bound");
 }
