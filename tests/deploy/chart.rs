@@ -344,6 +344,14 @@ fn right_to_evict_is_left_out_where_the_leader_evicts_nobody() {
 }
 
 #[test]
+fn value_that_is_gone_can_be_taken_away() {
+    let Some(helm) = helm() else { return };
+    let objects = render(&helm, "gpus", &json!({ "webhook": { "extender": null, "softTaints": "off" } }));
+    let config = &objects::find(&objects, "ConfigMap gpus/divvy-webhook")["data"]["divvy-webhook.yaml"];
+    assert_eq!(objects::parse(config.as_str().unwrap())[0], json!({ "version": "v1", "softTaints": "off" }));
+}
+
+#[test]
 fn pods_with_metrics_are_scraped_on_request() {
     let Some(helm) = helm() else { return };
     let monitor =
@@ -391,7 +399,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_installed() {
         (json!({ "node": { "slotPerCard": 3 } }), "'slotPerCard' not allowed"),
         (json!({ "cluster": { "slotsPerCard": 300 } }), "maximum: got 300, want 256"),
         (json!({ "webhook": { "preemption": false } }), "must be one of 'on', 'off'"),
-        (json!({ "webhook": { "extender": "on" } }), "'extender' not allowed"),
+        (json!({ "webhook": { "extender": "on" } }), "webhook.extender is gone: set cluster.scheduling to extender"),
         (json!({ "cluster": { "scheduling": "on" } }), "must be one of 'gates', 'extender', 'node'"),
         (json!({ "node": { "overrides": [{ "slotsPerCard": 3 }] } }), "missing property 'selector'"),
         (json!({ "certManager": { "enabled": true } }), "missing property 'name'"),

@@ -23,7 +23,7 @@ const OF_THE_CHART: [&str; 12] = [
     "queryAddress",
 ];
 /// Of the file alone, and no key with a value.
-const OF_THE_FILE: [&str; 2] = ["overrides", "selector"];
+const OF_THE_FILE: [&str; 3] = ["extender", "overrides", "selector"];
 
 fn schema() -> Value {
     serde_json::from_str(&objects::text("deploy/helm/divvy/values.schema.json")).unwrap()

@@ -10,7 +10,10 @@ and print the objects: there is one description of each object, and both ways of
 
 {{/* The configuration of divvy-webhook, with the files that the chart mounts. */}}
 {{- define "divvy.webhook" -}}
-{{- $keys := deepCopy .Values.webhook }}
+{{- if .Values.webhook.extender }}
+  {{- fail "webhook.extender is gone: set cluster.scheduling to extender (for on) or node (for off), and webhook.extender to null" }}
+{{- end }}
+{{- $keys := omit (deepCopy .Values.webhook) "extender" }}
 {{- if .Values.certManager.enabled }}
   {{- $_ := set $keys "certificateFile" "/etc/divvy-tls/tls.crt" }}
   {{- $_ := set $keys "keyFile" "/etc/divvy-tls/tls.key" }}
