@@ -200,9 +200,11 @@ fn shortened(mut note: String) -> String {
 #[cfg(test)]
 mod tests {
     use divvy_api::gpunode::GpuNode;
-    use divvy_index::Index;
+    use divvy_api::names::GATE;
     use divvy_index::demand::SchedulingConfig;
     use divvy_index::fixture::{node, pod, share, status};
+    use divvy_index::pod::{PodView, SchedulingTerms};
+    use divvy_index::{Index, NodeObject, Unschedulable};
 
     use super::*;
 
@@ -229,6 +231,8 @@ mod tests {
         assert_eq!(due(&mut sent, &index, later), [why]);
         assert!(due(&mut sent, &index, later + PERIOD).is_empty(), "the same again");
         index.apply_gpu_node("n2", &full("n2"));
+        assert!(due(&mut sent, &index, later + PERIOD).is_empty(), "only numbers have changed");
+        index.apply_unreadable("n2", "no status");
         assert_eq!(due(&mut sent, &index, later + PERIOD).len(), 1, "it has changed");
         assert_eq!(due(&mut sent, &index, later + PERIOD + LASTS).len(), 1, "the event may be gone");
         index.apply_gpu_node("n2", &node("n2", 1));
@@ -236,6 +240,25 @@ mod tests {
         index.delete_pod("patient");
         assert!(due(&mut sent, &index, later + 3 * LASTS).is_empty());
         assert!(sent.pods.is_empty());
+    }
+
+    #[test]
+    fn gated_pod_gets_its_event_soon_with_all_that_is_in_its_way() {
+        let schedulers = vec!["s".to_owned()];
+        let index = Index::new(SchedulingConfig { planned_schedulers: schedulers, ..SchedulingConfig::default() });
+        index.apply_gpu_node("n1", &full("n1"));
+        index.apply_gpu_node("n2", &node("n2", 1));
+        let cordoned = Some(Unschedulable::Cordoned);
+        index.apply_node("n2", NodeObject { unschedulable: cordoned, ..NodeObject::default() });
+        let terms =
+            SchedulingTerms { scheduler: "s".to_owned(), gates: vec![GATE.to_owned()], ..SchedulingTerms::default() };
+        let (mut sent, start) = (Sent::default(), Instant::now());
+        index.apply_pod(&PodView { scheduling: terms.into(), ..pod("patient", 1, 8, 30) }, start);
+        assert!(due(&mut sent, &index, start).is_empty(), "it is about to be planned");
+        let why = "0/2 nodes are available: 1 Insufficient GPUs (held exclusively by another pod), \
+                   1 node(s) were cordoned (GPUs fit)";
+        assert_eq!(due(&mut sent, &index, start + GATED_FOR), [why]);
+        assert!(due(&mut sent, &index, start + PENDING_FOR).is_empty());
     }
 
     #[test]
