@@ -117,6 +117,14 @@ pub(crate) async fn compare(
     Ok(())
 }
 
+// === impl Variant ===
+
+impl Variant {
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
 /// As a number of pods to divide by.
 pub(crate) fn count(pods: usize) -> f64 {
     f64::from(u32::try_from(pods).unwrap_or(u32::MAX))
@@ -155,7 +163,7 @@ pub(crate) async fn quiet(cluster: &Cluster, fleet: &Fleet) -> anyhow::Result<Re
 }
 
 /// Starts programs as the variant wants them.
-async fn prepare(cluster: &mut Cluster, variant: &Variant) -> anyhow::Result<()> {
+pub(crate) async fn prepare(cluster: &mut Cluster, variant: &Variant) -> anyhow::Result<()> {
     cluster.control_plane.scheduler.kill().await?;
     let keys = json!({"scheduling": variant.scheduling, "shortlist": variant.shortlist.unwrap_or(16)});
     cluster.webhook.configure(&keys).await?;

@@ -2,6 +2,7 @@
 
 mod bindings;
 mod interruptions;
+mod overload;
 mod reports;
 
 use std::time::Instant;
@@ -21,7 +22,7 @@ const RUN: usize = 1000;
 const EMPTY: &str = "/api/v1/nodes/fake-0";
 
 /// Scenarios of this benchmark.
-pub(crate) const SCENARIOS: [Scenario; 5] = [
+pub(crate) const SCENARIOS: [Scenario; 6] = [
     Scenario {
         name: "scale",
         only_when_named: false,
@@ -33,6 +34,12 @@ pub(crate) const SCENARIOS: [Scenario; 5] = [
         only_when_named: true,
         installed: Installed::AsProcesses,
         run: |cluster| Box::pin(ways(cluster)),
+    },
+    Scenario {
+        name: "overload",
+        only_when_named: true,
+        installed: Installed::AsProcesses,
+        run: |cluster| Box::pin(overload(cluster)),
     },
     Scenario {
         name: "causes",
@@ -84,6 +91,13 @@ async fn ways(cluster: &mut Cluster) -> anyhow::Result<()> {
     let mut fleet = start(cluster, number("DIVVY_E2E_NODES", 1000)?).await?;
     let rounds = number("DIVVY_E2E_ROUNDS", 10)?;
     rounds::compare(cluster, &mut fleet, &WAYS, rounds, number("DIVVY_E2E_PODS", RUN)?).await
+}
+
+/// More pods than there are GPUs for.
+async fn overload(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let nodes = number("DIVVY_E2E_NODES", 100)?;
+    let mut fleet = start(cluster, nodes).await?;
+    overload::compare(cluster, &mut fleet, nodes, number("DIVVY_E2E_ROUNDS", 3)?).await
 }
 
 /// The same pods with one thing changed at a time, on an empty cluster.
