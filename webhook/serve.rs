@@ -8,6 +8,7 @@
 //! kubectl port-forward ▶ /config /debug               on the loopback interface alone
 //! ```
 
+mod apart;
 pub mod bodies;
 pub mod pages;
 pub mod queries;

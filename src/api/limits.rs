@@ -28,6 +28,9 @@ pub enum RequestError {
         /// The range in words.
         allowed: &'static str,
     },
+    /// More than are compared with the cards of every node.
+    #[error("spec: {0} containers request GPUs: allowed are {MOST_REQUESTS} in a pod")]
+    TooMany(usize),
     /// Both memory forms at once.
     #[error("{field}: excludes {other} in the same container: set one of them")]
     BothMemoryForms {
@@ -58,6 +61,10 @@ pub enum RequestError {
     },
 }
 
+/// Most containers of a pod that request cards. Each is compared with the cards of all nodes, while the API server or the
+/// scheduler waits; a node with eight GPUs has 256 slots.
+pub const MOST_REQUESTS: usize = 64;
+
 /// Requests of all containers of a pod, in admission order.
 ///
 /// With `request` (the webhook's annotation, already decoded) limits are totals over a container's cards and must
@@ -72,14 +79,20 @@ pub fn pod_requests(
         None => normalise(names, defaults, container),
         Some(request) => agreed(names, request, container),
     };
-    containers
-        .iter()
-        .map(|container| {
-            let (name, kind, request) = (container.name.clone(), container.kind, request_of(container)?);
-            let (profile, counted) = (profile(names, container), counted(names, container));
-            Ok(ContainerRequest { name, kind, profile, request, counted })
-        })
-        .collect()
+    let requests = containers.iter().map(|container| {
+        let (name, kind, request) = (container.name.clone(), container.kind, request_of(container)?);
+        let (profile, counted) = (profile(names, container), counted(names, container));
+        Ok(ContainerRequest { name, kind, profile, request, counted })
+    });
+    let requests: Vec<ContainerRequest> = requests.collect::<Result<_, RequestError>>()?;
+    check_number(&requests)?;
+    Ok(requests)
+}
+
+/// Refuses a pod of which more than [`MOST_REQUESTS`] containers request cards.
+pub fn check_number(requests: &[ContainerRequest]) -> Result<(), RequestError> {
+    let number = requests.iter().filter(|container| container.request.is_some()).count();
+    if number > MOST_REQUESTS { Err(RequestError::TooMany(number)) } else { Ok(()) }
 }
 
 /// The MIG profile whose instances a container asks for; `None`: cards of the plain count.

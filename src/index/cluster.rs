@@ -15,7 +15,7 @@ mod preemption;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use divvy_api::annotation::Planned;
 use divvy_api::gpunode::GpuNode;
@@ -61,6 +61,10 @@ const ASKED_AT_ONCE: usize = 64;
 /// Nodes whose allocatable capacity is computed in advance in one go.
 const LOOKED_AT_ONCE: usize = 2;
 
+/// Longest search for a node whose plan fits, in one call: the scheduler looks at no other pod meanwhile. What was found out of
+/// nodes is kept for the next call.
+const SEARCH: Duration = Duration::from_millis(250);
+
 /// Nodes by whether a pod fits there.
 #[derive(Debug, Default)]
 pub struct Ranking {
@@ -70,6 +74,8 @@ pub struct Ranking {
     pub failing: Vec<NodeRef>,
     /// Positions of names that aren't known; a name that comes twice may be there twice.
     pub unknown: Vec<usize>,
+    /// Nodes that weren't looked at in time: one of them may fit, if none is known to. Another call goes on with them.
+    pub unrated: usize,
 }
 
 /// Why a pod doesn't fit on a node.
@@ -421,9 +427,10 @@ impl Index {
         own: Option<(u32, Rating)>,
         ranking: &mut Ranking,
     ) {
-        let until = if all { Until::AllAreFound } else { Until::SomeAreFound };
+        let deadline = (!all).then(|| Instant::now() + SEARCH);
+        let until = deadline.map_or(Until::AllAreFound, Until::Late);
         SearchCache::with(&self.searches, query, |scores| {
-            scores.ask(query, view, &nodes, usize::MAX);
+            scores.ask(query, view, &nodes, usize::MAX, deadline);
             scores.search(query, view, &nodes, until);
             ranking.sort(nodes, own, |node, _| scores.rating(node));
         });
@@ -623,6 +630,7 @@ impl Ranking {
     fn add_near(&mut self, near: Self) {
         self.fitting.extend(near.fitting.into_iter().map(|(node, score)| (node, score.near())));
         self.fitting.sort_unstable_by_key(|(node, _)| node.name);
+        self.unrated += near.unrated;
         self.failing.extend(near.failing);
         self.failing.sort_unstable_by_key(|node| node.name);
     }
@@ -644,7 +652,7 @@ impl Ranking {
                     self.fitting.push((asked, score));
                 }
                 Rating::Not => self.failing.push(asked),
-                Rating::Unknown | Rating::AtBest(_) => {}
+                Rating::Unknown | Rating::AtBest(_) => self.unrated += 1,
             }
         }
     }

@@ -2,7 +2,7 @@
 
 mod container;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use divvy_api::ContainerKind;
 use divvy_api::annotation::RequestAnnotation;
@@ -131,8 +131,8 @@ impl Pod {
 
     /// Those that `old` lacks; the others can't be changed any more.
     pub(super) fn added_ephemeral_containers<'p>(&'p self, old: &'p Self) -> impl Iterator<Item = Place<'p>> {
-        let added = |place: &Place<'_>| old.ephemeral_containers().all(|other| other.name() != place.name());
-        self.ephemeral_containers().filter(added)
+        let known: HashSet<&str> = old.ephemeral_containers().map(|place| place.name()).collect();
+        self.ephemeral_containers().filter(move |place| !known.contains(place.name()))
     }
 
     fn places<'p>(

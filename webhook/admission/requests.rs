@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
-use divvy_api::limits::pod_requests;
+use divvy_api::limits::{check_number, pod_requests};
 use divvy_api::quantity::{parse_count, parse_memory_total};
 use divvy_api::request::Totals;
 use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, ResourceNames};
@@ -40,6 +40,7 @@ impl Requests {
                 Err(refusal) => refusals.push(refusal),
             }
         }
+        refusals.extend(check_number(&requests).err().map(Refusal::from));
         if refusals.is_empty() { Ok(Self(requests)) } else { Err(refusals) }
     }
 

@@ -166,7 +166,10 @@ impl Answer {
         let Self { refusals, patch, warnings } = self;
         let status = refusals.first().map(|first| {
             let (code, reason) = first.status();
-            let texts: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+            let mut texts: Vec<String> = refusals.iter().take(MOST_REFUSALS).map(Refusal::to_string).collect();
+            if let Some(more @ 1..) = refusals.len().checked_sub(MOST_REFUSALS) {
+                texts.push(format!("and {more} more"));
+            }
             Status { code, reason, message: texts.join("; ") }
         });
         let allowed = status.is_none();
@@ -180,6 +183,8 @@ impl Answer {
     }
 }
 
+/// Refusals that are told of one object.
+const MOST_REFUSALS: usize = 32;
 /// Most characters of one warning, and of all; the API server cuts or drops what goes beyond
 /// (`apiserver/pkg/endpoints/filters/warning.go`).
 const LONGEST: usize = 256;

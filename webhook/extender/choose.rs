@@ -40,6 +40,9 @@ impl Extender {
         let question = Query::new(&allowed, self.index.config());
         let mut ranking = self.index.rank(&question, names, self.shortlist == 0);
         if ranking.fitting.is_empty() {
+            if ranking.unrated > 0 {
+                return Err(format!("{} nodes were not looked at in time: try again", ranking.unrated).into());
+            }
             if !exceeded.is_empty() {
                 self.index.give_up_group(&demand);
             }

@@ -1,9 +1,15 @@
 //! `preempt`: whether evicting the scheduler's victims frees the right cards, and which other pods it takes.
 
+use std::time::{Duration, Instant};
+
 use super::Extender;
 use super::wire::{self, Malformed, MetaPod, MetaVictims, PreemptionArgs, PreemptionResult, Victims};
 use divvy_index::Query;
 use divvy_index::demand::Demand;
+
+/// Longest search for victims in one call: the scheduler looks at no other pod meanwhile. Nodes that it doesn't get to are left
+/// out, and more pods may be named than it takes.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 // === impl Extender ===
 
@@ -20,10 +26,13 @@ impl Extender {
         let exceeded = demand.as_ref().map(|demand| self.index.exceeded(demand)).unwrap_or_default();
         let allowed = demand.as_ref().map(|demand| demand.avoiding(&exceeded));
         let question = allowed.as_ref().map(|demand| Query::new(demand, self.index.config()));
+        let deadline = Instant::now() + PATIENCE;
         let complete = victims.iter().filter_map(|(name, victims)| {
             let uids = match &question {
                 None => Some(victims.uids.clone()),
-                Some(question) => self.index.node(name).and_then(|node| question.victims(&node, &victims.uids)),
+                Some(question) => {
+                    self.index.node(name).and_then(|node| question.victims(&node, &victims.uids, deadline))
+                }
             };
             Some((name, victims, uids?))
         });

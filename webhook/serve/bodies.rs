@@ -62,6 +62,12 @@ struct Waiting<'b>(&'b watch::Sender<usize>);
 #[error("the body took longer than {SLOW:?} to arrive, and others wait for its room: try again")]
 struct Slow;
 
+/// Works on a body of so many bytes. What takes longer than some milliseconds, as a large one may, leaves the thread's other
+/// calls to others meanwhile.
+pub fn work<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
+    if bytes > SMALL { tokio::task::block_in_place(work) } else { work() }
+}
+
 /// These routes, with these limits.
 pub fn limit(router: Router, limits: BodyLimits) -> Router {
     let budget = Arc::new(Budget {

@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::apart::apart;
 use super::bodies::{self, BodyLimits};
 use super::json;
 use super::suggestions::suggestions;
@@ -114,16 +115,19 @@ async fn explain(
     let pods = named.as_ref().map(|(namespace, _)| get_pods(namespace));
     queries.admit(caller, &headers, pods.into_iter().chain([list_gpu_nodes()]).collect()).await?;
     let pod = match named {
-        Some((namespace, name)) => queries.pod(&namespace, &name).await?,
+        Some((namespace, name)) => Some(queries.pod(&namespace, &name).await?),
         None if body.is_empty() => return Err(Refusal::NoPod),
-        None => serde_json::from_slice(&body).map_err(|error| Refusal::Body(error.to_string()))?,
+        None => None,
     };
-    let bad = |error: serde_json::Error| Refusal::Body(error.to_string());
-    let pod = Arc::new(PodView::deserialize(&pod).map_err(bad)?);
-    // A search on thousands of nodes would keep a thread from all other calls.
-    let (index, asked) = (Arc::clone(&queries.index), Arc::clone(&pod));
-    let explained = tokio::task::spawn_blocking(move || index.explain(&asked, PATIENCE)).await;
-    let mut explained = explained.map_err(|lost| Refusal::Unavailable(lost.to_string()))?;
+    let index = Arc::clone(&queries.index);
+    let explained = apart(move || {
+        let bad = |error: serde_json::Error| Refusal::Body(error.to_string());
+        let pod = pod.map_or_else(|| serde_json::from_slice(&body).map_err(bad), Ok)?;
+        let pod = Arc::new(PodView::deserialize(&pod).map_err(bad)?);
+        let explained = index.explain(&pod, PATIENCE);
+        Ok::<_, Refusal>((pod, explained))
+    });
+    let (pod, mut explained) = explained.await.map_err(|lost| Refusal::Unavailable(lost.to_string()))??;
     if matches!(explained.state, PodState::Waiting { .. }) {
         // What is read of the API server in our name is what the caller may read.
         let may_look = queries.access.check(caller.ip(), &headers, vec![get_nodes(), list_pods()]).await.is_ok();
@@ -145,7 +149,9 @@ async fn inspect(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     queries.admit(caller, &headers, vec![list_gpu_nodes()]).await?;
-    Ok(answer(&queries.index.overview()))
+    let index = Arc::clone(&queries.index);
+    let overview = apart(move || answer(&index.overview())).await;
+    overview.map_err(|lost| Refusal::Unavailable(lost.to_string()))
 }
 
 fn get_pods(namespace: &str) -> ResourceAttributes {

@@ -56,7 +56,8 @@ impl Reviews {
     /// Answers with HTTP 200 always: a malformed review is refused within its answer.
     fn answer(&self, endpoint: Endpoint, body: &[u8]) -> Response {
         let started = Instant::now();
-        let Reviewed { body, verdict } = review(body, endpoint, &self.settings, &|demand| self.fit(demand));
+        let answer = || review(body, endpoint, &self.settings, &|demand| self.fit(demand));
+        let Reviewed { body, verdict } = bodies::work(body.len(), answer);
         self.metrics.reviewed(endpoint.as_str(), started, verdict);
         json(StatusCode::OK, body)
     }

@@ -92,10 +92,10 @@ impl Scheduling {
 
     async fn own(&self, verb: Verb, body: &[u8], until: Instant) -> Response {
         let answer = match verb {
-            Verb::Filter => self.extender.filter(body, Instant::now()),
-            Verb::Prioritize => self.extender.prioritize(body),
+            Verb::Filter => bodies::work(body.len(), || self.extender.filter(body, Instant::now())),
+            Verb::Prioritize => bodies::work(body.len(), || self.extender.prioritize(body)),
             Verb::Bind => self.binder.bind(body, until).await,
-            Verb::Preempt => self.extender.preempt(body),
+            Verb::Preempt => bodies::work(body.len(), || self.extender.preempt(body)),
         };
         answer.map_or_else(
             |malformed: Malformed| {

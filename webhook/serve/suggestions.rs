@@ -16,6 +16,8 @@ use kube::core::Request;
 use kube::{Api, Client};
 use serde::Deserialize;
 
+use super::apart::apart;
+
 /// Longest search for one set of suggestions, and longest wait for the objects that they name.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most fitting nodes that are asked whether the pod may run there; where it may on none of them, others may still do.
@@ -60,7 +62,7 @@ pub(super) async fn suggestions(
     }
     for _ in 0..ROUNDS {
         let (index, pod, objects) = (Arc::clone(index), Arc::clone(pod), lookup.objects.clone());
-        let found = tokio::task::spawn_blocking(move || index.suggest(&pod, &objects, PATIENCE)).await;
+        let found = apart(move || index.suggest(&pod, &objects, PATIENCE)).await;
         let found = found.unwrap_or_default();
         let named = found.iter().filter_map(|suggestion| suggestion.node.clone());
         let unknown: HashSet<String> = named.filter(|name| !lookup.asked.contains(name)).collect();

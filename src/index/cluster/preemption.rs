@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use divvy_placement::plan;
 
@@ -29,6 +29,8 @@ pub struct Victim {
 /// Nodes that are compared for one pod, as many as kube-scheduler compares at least
 /// (`minCandidateNodesAbsolute` of `DefaultPreemptionArgs`).
 const MOST_CANDIDATES: usize = 100;
+/// Longest search for victims of one pod.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 // === impl Index ===
 
@@ -42,7 +44,9 @@ impl Index {
         let allowed = demand.avoiding(&exceeded);
         let (query, view) = (Query::new(&allowed, &self.config), self.view());
         let candidates = view.nodes().filter(|node| node.is_open_to(demand) && node.may_be_cleared_for(&query));
-        let with_victims = candidates.take(MOST_CANDIDATES).filter_map(|node| Some((node, query.victims(node, &[])?)));
+        let deadline = Instant::now() + PATIENCE;
+        let with_victims =
+            candidates.take(MOST_CANDIDATES).filter_map(|node| Some((node, query.victims(node, &[], deadline)?)));
         let with_victims: Vec<(&Arc<Node>, Vec<String>)> = with_victims.collect();
         let mut state = unpoisoned(self.state.lock());
         let on_node = |(node, uids): (&Arc<Node>, Vec<String>)| {

@@ -51,18 +51,26 @@ const SAMPLE: usize = 16;
 // === impl Index ===
 
 impl Index {
-    /// Whether and where a pod fits. Where a plan takes a search, cached scores are used, and no node is searched after
-    /// `patience`: a new shape of pod costs the most if it fits nowhere.
+    /// Whether and where a pod fits. Where a plan takes a search, cached scores are used. No node is looked at after `patience`:
+    /// a new shape of pod costs the most if it fits nowhere.
     pub fn feasibility(&self, demand: &Demand, patience: Duration) -> Feasibility {
+        let deadline = Instant::now() + patience;
+        let is_late = || Instant::now() >= deadline;
         let exceeded = self.exceeded(demand);
         let allowed = demand.avoiding(&exceeded);
         let (asked, query) = (&Query::new(demand, self.config()), &Query::new(&allowed, self.config()));
         let view = self.view();
         let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
         let (best, is_certain) = if query.is_slow() {
-            self.best_by_search(query, &view, patience)
+            self.best_by_search(query, &view, deadline)
         } else {
-            (best_of(view.open(), score), true)
+            let (mut seen, mut is_certain) = (0, true);
+            let in_time = |_: &NodeRef| {
+                seen += 1;
+                is_certain = seen % AT_A_TIME != 0 || !is_late();
+                is_certain
+            };
+            (best_of(view.open().take_while(in_time), score), is_certain)
         };
         let nodes = view.len();
         if !best.is_empty() {
@@ -70,17 +78,23 @@ impl Index {
             let best = best.into_iter().filter_map(name).collect();
             return Feasibility { now: Some(true), ever: true, best, nodes, exceeded, ..Feasibility::default() };
         }
-        let sample: Vec<NodeRef> = view.all().step_by((nodes / SAMPLE).max(1)).collect();
-        let ever = could_ever(&view, asked);
+        let deadline = Instant::now() + patience;
+        let is_late = || Instant::now() >= deadline;
+        let ever = could_ever(&view, asked, is_late);
+        let sample = view.all().step_by((nodes / SAMPLE).max(1)).take_while(|_| !is_late());
         let why_not = |node: &Arc<Node>| {
             let by_gpus = || if ever { node.why_not(asked) } else { Some(node.why_never(asked)?.reason) };
             node.why_over_quota(asked, &exceeded).or_else(by_gpus)
         };
-        let of_cards = sample.iter().filter_map(|asked| why_not(view.node(asked.place)?));
-        let deadline = Instant::now() + patience;
-        let search = |node: &Arc<Node>| Instant::now() < deadline && query.rate(node).is_some();
+        let of_cards: Vec<_> = sample.map(|asked| view.node(asked.place).and_then(&why_not)).collect();
         let would_do = |asked: &NodeRef| {
-            if query.is_slow() { view.node(asked.place).is_some_and(search) } else { score(asked, None).is_some() }
+            let search = |node: &Arc<Node>| query.rate(node).is_some();
+            !is_late()
+                && if query.is_slow() {
+                    view.node(asked.place).is_some_and(search)
+                } else {
+                    score(asked, None).is_some()
+                }
         };
         let barred = view
             .unschedulable_nodes()
@@ -91,20 +105,19 @@ impl Index {
             ever,
             best: Vec::new(),
             nodes,
-            asked: sample.len(),
-            reasons: grouped(of_cards.chain(barred)),
+            asked: of_cards.len(),
+            reasons: grouped(of_cards.into_iter().flatten().chain(barred)),
             exceeded,
             used_up: self.used_up(demand),
         }
     }
 
     /// The best nodes, and whether an empty list is certain.
-    fn best_by_search(&self, query: &Query<'_>, view: &View, patience: Duration) -> (Vec<(NodeRef, NodeScore)>, bool) {
+    fn best_by_search(&self, query: &Query<'_>, view: &View, deadline: Instant) -> (Vec<(NodeRef, NodeScore)>, bool) {
         let asked: Vec<NodeRef> = view.open().collect();
-        let deadline = Instant::now() + patience;
         SearchCache::with(&self.searches, query, |scores| {
             loop {
-                let are_all = scores.ask(query, view, &asked, AT_A_TIME);
+                let are_all = scores.ask(query, view, &asked, AT_A_TIME, Some(deadline));
                 scores.search(query, view, &asked, Until::Late(deadline));
                 let best = best_of(asked.iter().copied(), |asked, _| scores.rating(asked).score());
                 if !best.is_empty() || are_all || Instant::now() >= deadline {
@@ -142,15 +155,15 @@ fn best_of(
     best
 }
 
-/// Whether the pod would fit somewhere if all GPUs were healthy and free. One node stands for all of its kind, unless the pod
-/// names GPUs of it.
-fn could_ever(view: &View, query: &Query<'_>) -> bool {
+/// Whether the pod would fit somewhere if all GPUs were healthy and free; also where it is too late to tell. One node stands for
+/// all of its kind, unless the pod names GPUs of it.
+fn could_ever(view: &View, query: &Query<'_>, is_late: impl Fn() -> bool) -> bool {
     let Preferences { cards, avoid_cards, .. } = &query.demand.preferences;
     let named: HashSet<&CardId, foldhash::fast::RandomState> = cards.iter().chain(avoid_cards).collect();
     let is_named = |node: &Node| !named.is_empty() && node.cards.iter().any(|card| named.contains(&card.id));
     let mut kinds: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
     let mut to_try = view.kinds().filter(|(kind, node)| is_named(node) || kinds.insert(*kind));
-    let would_fit = |(_, node): (u64, &Arc<Node>)| node.why_never(query).is_none();
+    let would_fit = |(_, node): (u64, &Arc<Node>)| is_late() || node.why_never(query).is_none();
     to_try.by_ref().take(MOST_KINDS).any(would_fit) || to_try.next().is_some()
 }
 

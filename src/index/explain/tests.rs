@@ -261,3 +261,23 @@ fn expected_requests_rank_nodes_as_in_prioritize() {
     "#);
     assert_eq!(index.explain(&pod("p", 1, 41, 0), AGES).expected, None, "there is nothing to rank");
 }
+
+#[test]
+fn feasibility_looks_at_no_more_nodes_than_there_is_time_for() {
+    let names: Vec<String> = (0..2000).map(|number| format!("n{number}")).collect();
+    let index = Index::new(SchedulingConfig::default());
+    for name in &names {
+        let mut full = node(name, 1);
+        let shares = vec![share(&full, &format!("on-{name}"), 0, 40, 0)];
+        status(&mut full).shares = shares;
+        index.apply_gpu_node(name, &full);
+    }
+    for pod in [pod("single", 1, 1, 0), pod("several", 2, 1, 0)] {
+        let demand = Demand::of(&pod, index.config()).expect("a request").expect("cards");
+        let late = index.feasibility(&demand, Duration::ZERO);
+        assert_eq!((late.now, late.ever, late.asked), (None, true, 0), "{}", pod.name);
+        assert_eq!(late.to_string(), "unknown: not all nodes were evaluated in time");
+        let all = index.feasibility(&demand, AGES);
+        assert_eq!((all.now, all.asked > 0), (Some(false), true), "{}", pod.name);
+    }
+}

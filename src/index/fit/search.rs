@@ -32,9 +32,7 @@ pub(crate) enum Rating {
 pub(crate) enum Until {
     /// Until each node has its plan, or has none.
     AllAreFound,
-    /// Until there is a plan, and a few nodes have been tried for a better one.
-    SomeAreFound,
-    /// Until there is a plan and a few nodes have been tried for a better one, or until this time.
+    /// Until there is a plan and a few nodes have been tried for a better one, or until this time, but for one node.
     Late(Instant),
 }
 
@@ -43,6 +41,8 @@ pub(crate) type SearchCache = ScoreCache<(Shape, PolicyName, PolicyName), Scores
 
 /// Most shapes of pods whose scores are cached. A score takes 64 bytes: 10 MiB for 32 shapes and 5 000 nodes.
 const MOST_SHAPES: usize = 32;
+/// Nodes whose scores are bounded however late it is: a small cluster always has an answer.
+const AT_LEAST: usize = 16;
 /// Most searches of one call once one of them has found a plan.
 const MOST_SEARCHES: usize = 8;
 
@@ -92,13 +92,23 @@ impl SearchCache {
 // === impl Scores ===
 
 impl Scores<Rating> {
-    /// Bounds the score of nodes that have changed since they were rated, about `most` of them. Returns whether those were
-    /// all.
-    pub(crate) fn ask(&mut self, query: &Query<'_>, view: &View, asked: &[NodeRef], most: usize) -> bool {
+    /// Bounds the score of nodes that have changed since they were rated, about `most` of them, and after this time no more than a
+    /// few. Returns whether those were all.
+    pub(crate) fn ask(
+        &mut self,
+        query: &Query<'_>,
+        view: &View,
+        asked: &[NodeRef],
+        most: usize,
+        deadline: Option<Instant>,
+    ) -> bool {
         let stale: Vec<NodeRef> = asked.iter().filter(|node| self.get(**node).is_none()).copied().collect();
         // Spread over the cluster, as parts of it may be full.
         let step = stale.len().div_ceil(most).max(1);
-        for node in stale.iter().step_by(step) {
+        for (number, node) in stale.iter().step_by(step).enumerate() {
+            if number >= AT_LEAST && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return false;
+            }
             self.set(*node, query.at_best(view, node.place).map_or(Rating::Not, Rating::AtBest));
         }
         step == 1
@@ -120,8 +130,7 @@ impl Scores<Rating> {
             let is_enough = is_hopeless || (searches >= MOST_SEARCHES && best.is_some());
             let is_over = match until {
                 Until::AllAreFound => false,
-                Until::SomeAreFound => is_enough,
-                Until::Late(deadline) => is_enough || Instant::now() >= deadline,
+                Until::Late(deadline) => is_enough || (searches > 0 && Instant::now() >= deadline),
             };
             if is_over {
                 break;

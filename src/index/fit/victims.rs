@@ -1,6 +1,7 @@
 //! Pods whose eviction makes room on a node's cards.
 
 use std::cmp::Reverse;
+use std::time::Instant;
 
 use crate::fit::Query;
 use crate::snapshot::{Holder, Node};
@@ -9,12 +10,12 @@ use crate::snapshot::{Holder, Node};
 
 impl Query<'_> {
     /// These victims, with as many pods of lower priority as it takes; `None` if even all of them don't make room, or if none is
-    /// needed.
+    /// needed. From `deadline` on nothing is tried any more, so that more pods may be named than it takes.
     ///
     /// Pods are added from the lowest priority up and left alone again from the highest down where it goes without them. The
     /// given victims stay: a scheduler wants their CPU and memory too. Room that is kept for a pod of lower priority is free,
     /// and nobody can be evicted from it: a victim that isn't on the node is an error to the scheduler.
-    pub fn victims(&self, node: &Node, given: &[String]) -> Option<Vec<String>> {
+    pub fn victims(&self, node: &Node, given: &[String], deadline: Instant) -> Option<Vec<String>> {
         let is_given = |holder: &Holder| given.iter().any(|uid| *uid == *holder.uid);
         let is_lower = |holder: &Holder| holder.priority < self.demand.priority;
         let fits_without = |more: &[&Holder]| {
@@ -22,7 +23,8 @@ impl Query<'_> {
                 let is_evicted = is_given(holder) || more.iter().any(|gone| gone.uid == holder.uid);
                 is_evicted || (holder.is_nominated && is_lower(holder))
             };
-            self.fits(node, &node.cards_without(|holder| is_gone(holder) || holder.uid == self.demand.uid))
+            Instant::now() < deadline
+                && self.fits(node, &node.cards_without(|holder| is_gone(holder) || holder.uid == self.demand.uid))
         };
         let mut more: Vec<&Holder> = Vec::new();
         if !fits_without(&more) {

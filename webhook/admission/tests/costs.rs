@@ -73,3 +73,65 @@ fn list_as_long_as_an_object_may_be_is_refused_unread() {
         assert_eq!((matched, refusal.len() < 300), (0, true), "{refusal}");
     }
 }
+
+/// Most bytes of a request to the API server (`MaxRequestBodyBytes`).
+const REQUEST: usize = 3 << 20;
+
+/// So many containers with these limits as make the largest pod.
+fn as_many(limits: &Value) -> Vec<Value> {
+    let each = container("c00000", limits.clone()).to_string().len() + 1;
+    (0..REQUEST / each).map(|number| container(&format!("c{number}"), limits.clone())).collect()
+}
+
+/// Bytes that are answered to the review of an object.
+fn answered(endpoint: Endpoint, question: &Value) -> (Reply, usize) {
+    let body = review(question.to_string().as_bytes(), endpoint, &Settings::default(), &nothing_known).body;
+    (reply(&body), body.len())
+}
+
+#[test]
+fn pod_of_thousands_of_requests_is_refused_unplaced() {
+    let containers = as_many(&json!({ "nvidia.com/gpu": "1" }));
+    let told = format!("422 Invalid: spec: {} containers request GPUs: allowed are 64 in a pod", containers.len());
+    for pod in [
+        pod(json!(containers)),
+        json!({ "metadata": { "name": "a" }, "spec": { "containers": [], "initContainers": containers } }),
+    ] {
+        let asked = std::cell::Cell::new(0);
+        let fits = |_: &Demand| {
+            asked.set(asked.get() + 1);
+            None
+        };
+        let body = question("CREATE", "Pod", pod.clone(), Value::Null).to_string();
+        let reply = reply(&review(body.as_bytes(), Endpoint::Mutate, &Settings::default(), &fits).body);
+        assert_eq!((reply.refusal(), asked.get()), (&*told, 0));
+        let template = json!({ "metadata": {}, "spec": { "template": pod } });
+        let body = question("CREATE", "Deployment", template, Value::Null).to_string();
+        let reply = self::reply(&review(body.as_bytes(), Endpoint::Templates, &Settings::default(), &fits).body);
+        assert!(reply.warnings[0].starts_with("its pods would be refused: spec: "), "{reply:?}");
+        assert_eq!(asked.get(), 0);
+    }
+}
+
+#[test]
+fn thousands_of_mistakes_are_told_by_a_few() {
+    let pod = pod(json!(as_many(&json!({ "nvidia.com/gpu": "x" }))));
+    for endpoint in [Endpoint::Mutate, Endpoint::Validate] {
+        let (reply, bytes) = answered(endpoint, &question("CREATE", "Pod", pod.clone(), Value::Null));
+        assert!(reply.refusal().ends_with(" more") && bytes < 8192, "{bytes}: {reply:?}");
+    }
+}
+
+#[test]
+fn ephemeral_containers_are_compared_by_name_once() {
+    let with = |number: usize| {
+        let all: Vec<Value> = (0..number).map(|number| json!({ "name": format!("c{number}") })).collect();
+        let main = container("main", json!({ "nvidia.com/gpu": "1" }));
+        json!({ "metadata": {}, "spec": { "containers": [main], "ephemeralContainers": all } })
+    };
+    // Compared one with another, they would take minutes.
+    let mut question = question("UPDATE", "Pod", with(2 * REQUEST / 50), with(2 * REQUEST / 50 - 1));
+    question["request"]["subResource"] = "ephemeralcontainers".into();
+    let (reply, bytes) = answered(Endpoint::Mutate, &question);
+    assert!(reply.allowed && reply.patch.len() == 1 && bytes < 2048, "{bytes}");
+}
