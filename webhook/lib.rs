@@ -25,4 +25,5 @@ pub mod readiness;
 pub mod run;
 pub mod serve;
 pub mod soft_taints;
+pub mod wake_ups;
 pub mod watches;

@@ -42,6 +42,7 @@ use crate::serve::queries::Queries;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
 use crate::soft_taints::SoftTaints;
+use crate::wake_ups::WakeUps;
 use crate::watches::{SyncStatus, Watches};
 
 /// Interval at which overdue reservations are dropped.
@@ -167,6 +168,8 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     tasks.spawn("reviews", serve(review_listener, Some(tls.clone()), REVIEWS, reviews, until_stop()));
     tasks.spawn("queries", serve(query_listener, Some(tls), QUERIES, queries, until_stop()));
     if let Some(listener) = extender_listener {
+        let wake_ups = WakeUps::new(parts.api_server.clone(), Arc::clone(&parts.index));
+        tasks.spawn_endless("wake-ups", wake_ups.run(leading(&parts.leader)));
         let expiration = match config.allow_unauthenticated_scheduler {
             Switch::Off => Some(parts.metrics.scheduler_certificate.clone()),
             Switch::On => {

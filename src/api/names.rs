@@ -50,7 +50,7 @@ pub mod annotation {
     pub const PLANNED: &str = "divvy.dev/planned";
     /// Output of the daemon: what each container got.
     pub const CARDS: &str = "divvy.dev/cards";
-    /// Output of the daemon, on its Node: changes after a release, which wakes pods that an extender rejected.
+    /// Output of the webhook's leader, on a Node: changes after a release, which wakes pods that its extender rejected.
     pub const GENERATION: &str = "divvy.dev/generation";
     /// Output of the daemon, on its Node: the labels that are its own.
     pub const LABELS: &str = "divvy.dev/labels";

@@ -334,6 +334,11 @@ impl Index {
         unpoisoned(self.state.lock()).waiting().cloned().collect()
     }
 
+    /// The node whose report was the last by which a waiting pod may fit that didn't before, once; nothing while none waits.
+    pub fn take_freed(&self) -> Option<Arc<str>> {
+        unpoisoned(self.state.lock()).take_freed()
+    }
+
     /// Nodes whose kubelet has none of the GPUs that their `GpuNode` reports healthy, and what to say of it.
     pub fn without_plugin(&self) -> Vec<(Arc<str>, Arc<str>)> {
         unpoisoned(self.state.lock()).all_without_plugin().collect()

@@ -62,6 +62,8 @@ pub(crate) struct ClusterState {
     reserved: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Pods that have ended since a list of pods was begun, which may still contain them.
     ended: Option<BTreeSet<Arc<str>>>,
+    /// Node whose report was the last by which a pod may fit that didn't before.
+    freed: Option<Arc<str>>,
     shared: SharedValues,
     requested: Requested,
     pub(crate) quotas: Quotas,
@@ -111,6 +113,7 @@ impl ClusterState {
             pods: HashMap::new(),
             reserved: HashMap::new(),
             ended: None,
+            freed: None,
             shared: SharedValues::default(),
             requested: Requested::default(),
             quotas: Quotas::default(),
@@ -130,6 +133,10 @@ impl ClusterState {
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         if let Ok(report) = &report {
             self.shared.come(&report.hardware);
+            let before = self.reports.get(&name).and_then(|before| before.as_ref().ok());
+            if before.is_none_or(|before| report.may_fit_more(before)) {
+                self.freed = Some(Arc::clone(&name));
+            }
         }
         if let Some(Ok(before)) = self.reports.insert(Arc::clone(&name), report) {
             self.shared.go(&before.hardware);
@@ -375,6 +382,12 @@ impl ClusterState {
             State::Waiting(demand) => Some(demand),
             State::Reserved(_) | State::Confirmed => None,
         })
+    }
+
+    /// The node whose report was the last by which a waiting pod may fit that didn't before, once; nothing while none waits.
+    pub(crate) fn take_freed(&mut self) -> Option<Arc<str>> {
+        let freed = self.freed.take()?;
+        self.waiting().next().map(|_| freed)
     }
 
     /// UIDs of pods that haven't ended: those that ask for cards, members of gangs, and all that are on nodes.

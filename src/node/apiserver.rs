@@ -181,10 +181,6 @@ pub struct Publisher {
     utilization_writes: UtilizationWrites,
     /// Annotations by pod UID.
     annotated: HashMap<String, Annotated>,
-    /// Lower bound of the annotation `generation`: the ledger's revision at the last release, or more.
-    generation: u64,
-    /// Whether shares were released after the last change of `generation`.
-    released: bool,
     /// Amounts that the Node last had from this daemon.
     offered: BTreeMap<String, u64>,
     /// Amounts that the node had then with nothing allocated.
@@ -266,8 +262,6 @@ impl Publisher {
             pruned: Pruned::default(),
             utilization_writes: UtilizationWrites::default(),
             annotated: HashMap::new(),
-            generation: 0,
-            released: false,
             offered: BTreeMap::new(),
             capacity: BTreeMap::new(),
             shrunk: None,
@@ -350,13 +344,9 @@ impl Publisher {
             return;
         };
         self.missing_node.clear();
-        self.released |= has_released(&self.last.allocations, &view.allocations);
         // Before the Node: its change makes the scheduler ask, and what is answered comes from the `GpuNode`.
         let (is_shown, answer) = self.write_gpu_node(&view, node, &gpu_node).await;
         latest_gpu_node.answered(answer);
-        // A release reaches the Node with the next round, when everybody who follows the `GpuNode` has seen it: a pod that is
-        // tried again too early waits for the next release.
-        let is_next = is_shown && self.released && self.generation <= node.generation();
         self.has_registered |= view.registered;
         // The kubelet's next status would say the same, up to 10 s later.
         self.are_devices_due |= view.registered && !self.last.registered;
@@ -366,18 +356,11 @@ impl Publisher {
             latest_node.answered(self.withdraw(&view, node).await);
         } else {
             latest_node.answered(self.show_devices(&view, node).await);
-            if !is_next {
-                latest_node.answered(self.write_node(&view, node).await);
-            }
+            latest_node.answered(self.write_node(&view, node).await);
         }
         if is_shown {
             let draining = view.draining;
             self.announced.send_if_modified(|announced| std::mem::replace(announced, draining) != draining);
-        }
-        if is_shown && std::mem::take(&mut self.released) {
-            // A ledger that was lost starts over, far below what an earlier daemon wrote.
-            let beyond = self.generation.max(node.generation()).saturating_add(1);
-            self.generation = view.revision.max(beyond);
         }
         if view.unplaced.len() != self.last.unplaced.len() {
             info!(
@@ -559,12 +542,7 @@ impl Publisher {
         let mut amounts = self.amounts(&view.allocations, inventory, &view.unplaced);
         // What an earlier daemon took off the Node stays off until pods can be served. What it left there is kept right.
         amounts.retain(|name, _| self.has_registered || node.status.capacity.contains_key(name));
-        Some(NodeFacts {
-            amounts,
-            labels: labels::labels(&view.inventory, self.settings.slots_per_card),
-            // What an earlier daemon wrote stands until there is something new to say.
-            generation: self.generation.max(node.generation()),
-        })
+        Some(NodeFacts { amounts, labels: labels::labels(&view.inventory, self.settings.slots_per_card) })
     }
 
     /// Writes the `GpuNode`; returns whether it shows the view, and the answer; `Unknown` if nothing was written.
@@ -680,15 +658,6 @@ fn wants(before: &Desired, node: &Cached<NodeView>, gpu_node: &Cached<GpuNode>) 
         Cached::Unknown => {}
     }
     wants
-}
-
-/// Whether any allocation has shrunk or ended.
-fn has_released(before: &Allocations, after: &Allocations) -> bool {
-    let still = |entry: &divvy_node_core::ledger::PodEntry| {
-        let now = after.pod(&entry.pod.uid);
-        entry.holdings().all(|(name, _)| now.is_some_and(|now| now.holding(name).is_some()))
-    };
-    !before.pods().all(still)
 }
 
 #[cfg(test)]

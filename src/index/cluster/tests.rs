@@ -620,3 +620,30 @@ fn soft_taints_are_due_where_they_differ_from_those_wanted() {
     carry("free", [false, true], false);
     assert!(due(true).contains(&("free".to_owned(), 1)), "the second without the first");
 }
+
+#[test]
+fn release_is_told_once_and_only_while_a_pod_waits() {
+    let mut n1 = node("n1", 2);
+    let index = index(&[&n1]);
+    let mut report = |index: &Index, held: &[&str]| {
+        let shares = held.iter().enumerate().map(|(card, pod)| share(&n1, pod, card, 40, 0)).collect();
+        status(&mut n1).shares = shares;
+        index.apply_gpu_node("n1", &n1);
+        index.take_freed()
+    };
+    assert_eq!(report(&index, &["a", "b"]), None);
+    assert_eq!(report(&index, &["a"]), None, "nobody waits");
+    index.apply_pod(&pod("waits", 1, 10, 0), Instant::now());
+    assert_eq!(index.take_freed(), None, "it is asked with what is known");
+    assert_eq!(report(&index, &["a", "b"]), None, "nothing was released");
+    assert_eq!(report(&index, &["a"]).as_deref(), Some("n1"));
+    assert_eq!((index.take_freed(), report(&index, &["a"])), (None, None), "told before");
+    n1.spec.unschedulable_cards = vec!["GPU-n1-1".to_owned()];
+    index.apply_gpu_node("n1", &n1);
+    index.take_freed();
+    n1.spec.unschedulable_cards.clear();
+    index.apply_gpu_node("n1", &n1);
+    assert_eq!(index.take_freed().as_deref(), Some("n1"), "a GPU is open again");
+    index.apply_gpu_node("n2", &node("n2", 1));
+    assert_eq!(index.take_freed().as_deref(), Some("n2"), "a new node");
+}

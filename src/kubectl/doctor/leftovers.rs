@@ -190,7 +190,7 @@ impl<'a> Presence<'a> {
                 continue;
             }
             let mut of_node = Traces::of(self.system, node);
-            if has_divvy || node.annotations().contains_key(GENERATION) {
+            if has_divvy || [GENERATION, LABELS].iter().any(|key| node.annotations().contains_key(*key)) {
                 of_node.resources.retain(|key| !self.names.is_ours(key));
             }
             if !of_node.is_empty() {

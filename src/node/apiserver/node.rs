@@ -44,8 +44,6 @@ pub(super) struct NodeFacts {
     pub(super) amounts: BTreeMap<String, u64>,
     /// Labels by key.
     pub(super) labels: BTreeMap<String, String>,
-    /// Revision of the ledger at the last release.
-    pub(super) generation: u64,
 }
 
 /// Label of GPU feature discovery. Where it is set, all labels are left to it.
@@ -56,11 +54,9 @@ pub(super) const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
 impl NodeView {
     /// Whether a daemon has written to it.
     pub(super) fn is_marked(&self) -> bool {
-        self.mark().is_some()
-    }
-
-    fn mark(&self) -> Option<&String> {
-        self.metadata.annotations.as_ref()?.get(GENERATION)
+        let annotations = self.metadata.annotations.as_ref();
+        // Daemons up to 0.1 wrote the other one at releases.
+        annotations.is_some_and(|annotations| [LABELS, GENERATION].iter().any(|key| annotations.contains_key(*key)))
     }
 
     /// A merge patch that takes devices out of what is allocatable; `None` if none of them is there. The capacity of devices is
@@ -84,11 +80,6 @@ impl NodeView {
         let wrong = devices.iter().filter(|(name, count)| !says(&self.status.allocatable, name, **count));
         let wrong: Map<_, _> = wrong.map(|(name, count)| (name.clone(), json!(count.to_string()))).collect();
         (!wrong.is_empty()).then(|| json!({ "status": { "allocatable": wrong } }))
-    }
-
-    /// Ledger revision in the annotation; 0 without one.
-    pub(super) fn generation(&self) -> u64 {
-        self.mark().and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 }
 
@@ -129,10 +120,6 @@ impl NodeFacts {
         let (nothing, mut annotations) = (BTreeMap::new(), Map::new());
         let (said, labelled) =
             (node.annotations.as_ref().unwrap_or(&nothing), node.labels.as_ref().unwrap_or(&nothing));
-        let generation = self.generation.to_string();
-        if said.get(GENERATION) != Some(&generation) {
-            annotations.insert(GENERATION.to_owned(), generation.into());
-        }
         let own: Vec<&str> = said.get(LABELS).map(|text| text.split(',').collect()).unwrap_or_default();
         let wanted = if labelled.contains_key(FEATURE_DISCOVERY) { &nothing } else { &self.labels };
         // A label that somebody else wrote stays as it is.
@@ -150,7 +137,8 @@ impl NodeFacts {
             gone.filter(|_| !labelled.contains_key(FEATURE_DISCOVERY)).map(|key| ((*key).to_owned(), Value::Null)),
         );
         let list = wanted.keys().copied().collect::<Vec<_>>().join(",");
-        if said.get(LABELS).map_or("", String::as_str) != list {
+        // Also where there are none: the annotation marks a Node that a daemon has written to.
+        if said.get(LABELS) != Some(&list) {
             annotations.insert(LABELS.to_owned(), list.into());
         }
         let parts = [("annotations", annotations), ("labels", labels)];

@@ -204,7 +204,6 @@ fn facts() -> NodeFacts {
     NodeFacts {
         amounts: [("nvidia.com/gpumem".to_owned(), 80_000)].into(),
         labels: [("nvidia.com/gpu.count".to_owned(), "8".to_owned())].into(),
-        generation: 3,
     }
 }
 
@@ -306,7 +305,7 @@ fn foreign_labels_are_kept() {
     };
     assert_eq!(said(&[], &[]), Some(json!({ "nvidia.com/gpu.count": "8" })));
     assert_eq!(said(&OURS, &[("nvidia.com/gpu.count", "7")]), Some(json!({ "nvidia.com/gpu.count": "8" })), "healed");
-    let foreign = said(&[("divvy.dev/generation", "3")], &[("nvidia.com/gpu.count", "7")]);
+    let foreign = said(&[("divvy.dev/labels", "")], &[("nvidia.com/gpu.count", "7")]);
     assert_eq!(foreign, None, "written by another before us");
     let gone = said(
         &[("divvy.dev/generation", "3"), ("divvy.dev/labels", "nvidia.com/gpu.count,nvidia.com/gpu.product")],

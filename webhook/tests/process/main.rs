@@ -26,6 +26,7 @@ mod soft_taints;
 mod starting;
 mod stopping;
 mod strangers;
+mod wake_ups;
 
 use std::time::Duration;
 

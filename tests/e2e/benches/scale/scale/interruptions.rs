@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use divvy_api::ContainerKind::App;
-use divvy_api::names::annotation::GENERATION;
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::pods::{self, PODS};
@@ -63,26 +62,21 @@ pub(crate) async fn releases(cluster: &mut Cluster, fleet: &mut Fleet, rounds: u
     cluster.api.patch(EMPTY, Part::Object, &empty).await?;
     create(cluster, 0).await?;
     until_pod(cluster, "whole-0", running).await?;
-    let (mut published, mut bound, mut started) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut bound, mut started) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let next = format!("whole-{}", round + 1);
         create(cluster, round + 1).await?;
         until_pod(cluster, &next, view::unschedulable).await?;
         rounds::quiet(cluster, fleet).await?;
-        let generation = generation(cluster).await?;
         let begun = Instant::now();
         cluster.api.delete(&format!("{PODS}/whole-{round}")).await?;
-        cluster
-            .until("release", PATIENCE, async |this| Ok((self::generation(this).await? != generation).then_some(())))
-            .await?;
-        published.push(begun.elapsed().as_secs_f64());
         until_pod(cluster, &next, |pod| pod["spec"]["nodeName"].as_str().map(drop)).await?;
         bound.push(begun.elapsed().as_secs_f64());
         until_pod(cluster, &next, running).await?;
         started.push(begun.elapsed().as_secs_f64());
     }
-    println!("  deletion of a pod, {rounds} times, seconds until its node has published it: {}", spread(&published, 1));
-    println!("    until the pod that waits is bound: {}, Running: {}", spread(&bound, 1), spread(&started, 1));
+    println!("  deletion of a pod, {rounds} times, seconds until the pod that waits is bound: {}", spread(&bound, 1));
+    println!("    Running: {}", spread(&started, 1));
     Ok(())
 }
 
@@ -97,10 +91,6 @@ async fn create(cluster: &Cluster, number: usize) -> anyhow::Result<()> {
 async fn until_pod<T>(cluster: &mut Cluster, name: &str, found: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
     let path = format!("{PODS}/{name}");
     cluster.until(&path, PATIENCE, async |this| Ok(found(&this.api.get(&path).await?))).await
-}
-
-async fn generation(cluster: &Cluster) -> anyhow::Result<Value> {
-    Ok(cluster.api.get(EMPTY).await?["metadata"]["annotations"][GENERATION].clone())
 }
 
 fn running(pod: &Value) -> Option<()> {
