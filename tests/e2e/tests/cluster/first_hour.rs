@@ -36,7 +36,7 @@ pub(crate) async fn as_the_page_says(cluster: &mut Cluster) -> anyhow::Result<()
     let chosen = if matches!(cluster.installation, Installation::Chart(..)) { helm } else { manifests };
     println!("  {}", cluster.shell(&chosen.replace("REGISTRY", REGISTRY), &home).await?.replace('\n', "\n  "));
     cluster.rolled_out().await?;
-    for block in pages::commands(&page, "5. Verify")? {
+    for block in pages::commands(&page, "4. Verify")? {
         let lines = block.lines().filter(|line| !line.starts_with("cargo install "));
         let commands = lines.collect::<Vec<_>>().join("\n");
         // doctor fails until the node has reported its GPUs, a moment after the daemon is ready.
