@@ -141,7 +141,7 @@ impl fmt::Debug for State {
 impl Collector for State {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let outcomes = self.index.outcomes();
-        let help = "GPU reservations that ended, by outcome: kept, moved to other GPUs of the node, ended with the pod, expired before the node reported them, or never bound";
+        let help = "GPU reservations that ended, by outcome: kept, moved to other GPUs of the node, ended with the pod, expired before the node reported them, never bound, or bound elsewhere than planned";
         let mut family = encoder.encode_descriptor("reservation_outcomes", help, None, MetricType::Counter)?;
         for outcome in Outcome::ALL {
             let labels = [("outcome", outcome.as_str())];

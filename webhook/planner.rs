@@ -34,8 +34,6 @@ pub struct Planner {
     pub api_server: ApiServer,
     /// Plans, and learns what was written.
     pub index: Arc<Index>,
-    /// Whether pods get gates; where they don't, those that have one lose it.
-    pub is_enabled: bool,
     /// The replica that leads.
     pub leader: watch::Receiver<Leader>,
     /// The term for which the last leader's reservations are known.
@@ -130,14 +128,8 @@ impl Planner {
 
     /// Searches on a thread of its own: those of the runtime answer calls.
     async fn steps(&self, most: usize, busy: &HashSet<Arc<str>>) -> (Vec<Step>, bool) {
-        let (index, is_enabled, busy) = (Arc::clone(&self.index), self.is_enabled, busy.clone());
-        let search = move || {
-            if is_enabled {
-                index.plan(most, SEARCH, &busy, Instant::now())
-            } else {
-                (index.surplus_gates(most, &busy), false)
-            }
-        };
+        let (index, busy) = (Arc::clone(&self.index), busy.clone());
+        let search = move || index.plan(most, SEARCH, &busy, Instant::now());
         tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| {
             tracing::error!(%error, "planning failed: waiting pods are planned at the next change");
             (Vec::new(), false)

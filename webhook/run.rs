@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use divvy_api::config;
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::debug::{self, Debug};
@@ -276,7 +275,6 @@ impl Parts {
         Planner {
             api_server: self.api_server.clone(),
             index: Arc::clone(&self.index),
-            is_enabled: self.config.scheduling == config::Scheduling::Gates,
             leader: self.leader.clone(),
             serving: self.serving.clone(),
             calls: self.calls.clone(),

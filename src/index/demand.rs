@@ -137,10 +137,9 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
 }
 
 impl SchedulingConfig {
-    /// Whether a node is to be chosen here for the pod, which nothing else keeps from its scheduler.
-    pub(crate) fn is_planned(&self, demand: &Demand) -> bool {
-        let SchedulingTerms { scheduler, .. } = &*demand.scheduling;
-        !demand.scheduling.has_other_gates() && self.planned_schedulers.iter().any(|planned| planned == scheduler)
+    /// Whether nodes are chosen here for the pods of a scheduler.
+    pub(crate) fn plans_for(&self, scheduler: &str) -> bool {
+        self.planned_schedulers.iter().any(|planned| planned == scheduler)
     }
 }
 

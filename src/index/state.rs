@@ -72,7 +72,8 @@ pub(crate) struct ClusterState {
     pub(crate) queue: Queue,
     /// Nodes that may take more than before, since the planner has looked.
     pub(crate) gained: Touched,
-    /// Pods that have our gate and request no GPUs, by UID, with namespace and name.
+    /// Pods that have our gate and aren't to be planned, as they request no GPUs, or are of another scheduler: by UID, with
+    /// namespace and name.
     pub(crate) astray: BTreeMap<Arc<str>, (String, String)>,
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
@@ -258,11 +259,7 @@ impl ClusterState {
         let Ok(Some(demand)) = demand else {
             let mut touched = self.forget(&pod.uid, None);
             let uid = Arc::from(pod.uid.as_str());
-            if pod.scheduling.has_our_gate() && demand.is_ok() {
-                self.astray.insert(Arc::clone(&uid), (pod.namespace.clone(), pod.name.clone()));
-            } else {
-                self.astray.remove(&uid);
-            }
+            self.gate_astray(&uid, &pod.namespace, &pod.name, pod.scheduling.has_our_gate());
             touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, &pod.namespace, node, &pod.requests)));
             return touched;
         };
@@ -459,14 +456,25 @@ impl ClusterState {
         self.queue.has(uid)
     }
 
+    /// Notes whether a pod has our gate for no reason, or has it no more.
+    fn gate_astray(&mut self, uid: &Arc<str>, namespace: &str, name: &str, is_astray: bool) {
+        if is_astray {
+            self.astray.insert(Arc::clone(uid), (namespace.to_owned(), name.to_owned()));
+        } else {
+            self.astray.remove(uid);
+        }
+    }
+
     /// Has a pod wait, and be planned if that is ours to do.
     fn wait(&mut self, demand: Arc<Demand>) {
         let uid = Arc::clone(&demand.uid);
-        if self.config.is_planned(&demand) {
-            self.queue.add(&demand);
-        } else {
+        let is_of_others = !self.config.plans_for(&demand.scheduling.scheduler);
+        if is_of_others || demand.scheduling.has_other_gates() {
             self.queue.remove(&uid);
+        } else {
+            self.queue.add(&demand);
         }
+        self.gate_astray(&uid, &demand.namespace, &demand.name, is_of_others && demand.scheduling.has_our_gate());
         let (name, priority) = (demand.name.as_str().into(), demand.priority);
         self.pods.insert(uid, Pod { name, priority, state: State::Waiting(demand) });
     }

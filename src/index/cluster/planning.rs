@@ -87,14 +87,6 @@ impl Index {
         unpoisoned(self.state.lock()).waiting().filter(|demand| demand.scheduling.is_ours()).count()
     }
 
-    /// Gates to remove where pods get none any more.
-    pub fn surplus_gates(&self, most: usize, busy: &HashSet<Arc<str>>) -> Vec<Step> {
-        let state = unpoisoned(self.state.lock());
-        let gated = state.waiting().filter(|demand| demand.scheduling.has_our_gate());
-        let steps = gated.map(|demand| Step::let_go(demand)).chain(astray(&state.astray));
-        steps.filter(|step| !busy.contains(step.uid())).take(most).collect()
-    }
-
     /// What a pod's group waits for as a whole, if it does.
     pub(crate) fn group_waits(&self, demand: &Demand) -> Option<Arc<str>> {
         unpoisoned(self.state.lock()).queue.group_waits(demand.group.as_ref()?).cloned()
@@ -257,7 +249,7 @@ impl Index {
         Err(Nowhere { by_quota, is_lacking: false })
     }
 
-    /// Gates to remove of pods that no node has had room for even in sum for a while, and of those that request no GPUs.
+    /// Gates to remove of pods that no node has had room for even in sum for a while, and of those that aren't to be planned.
     fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>, now: Instant) -> Vec<Step> {
         let state = unpoisoned(self.state.lock());
         let is_over = |parked: &Parked| parked.lacking_since.is_some_and(|since| since + LACKING_FOR <= now);

@@ -46,7 +46,9 @@ impl ClusterState {
         let (demand, deadline) = (Arc::new(demand), now + REPORTED_WITHIN);
         self.wait(Arc::clone(&demand));
         let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
-        match planned_for(pod).filter(|planned| *planned.node == *node && self.config.is_planned(&demand)) {
+        match planned_for(pod)
+            .filter(|planned| *planned.node == *node && self.config.plans_for(&demand.scheduling.scheduler))
+        {
             Some(planned) => {
                 let (source, bound) = (Source::Planned, false);
                 let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };

@@ -151,7 +151,9 @@ fn gate_goes_from_pods_that_request_nothing() {
     let off = Index::new(SchedulingConfig::default());
     off.apply_pod(&astray, now);
     off.apply_pod(&gated("q", 1, 1, 0), now);
-    assert_eq!(off.surplus_gates(9, &HashSet::new()).len(), 2, "the mode has changed");
+    assert_eq!(steps(&off, now).len(), 2, "the mode has changed");
+    off.ungated("q");
+    assert_eq!(steps(&off, now).len(), 1);
 }
 
 #[test]

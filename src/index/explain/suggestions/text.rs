@@ -20,7 +20,7 @@ pub(super) fn sentence(change: &Change, node: &str, names: &ResourceNames) -> St
         Change::NodeSelection { reason } => format!("{node} has GPUs for it, but {reason}"),
         Change::Quota { reason } => format!("{node} has GPUs for it, but its namespace may have no more: {reason}"),
         Change::Preempt { pods } => format!(
-            "{node} could run it without pods of lower priority: {}; the scheduler evicts such pods where amounts are short, \
+            "{node} could run it without pods of lower priority: {}; they are evicted for it where preemption is on, \
              unless preemptionPolicy is Never",
             named(pods, EndingPod::to_string)
         ),
