@@ -43,7 +43,7 @@ struct Patience {
 
 /// The request, as it is logged.
 const REQUEST: &str = "create events";
-/// The same for conditions.
+/// Request for a condition, as it is logged.
 const CONDITION_REQUEST: &str = "patch pods/status (conditions)";
 /// Reason of the event and of the condition.
 const REASON: &str = "NoNodeFits";
@@ -51,7 +51,7 @@ const REASON: &str = "NoNodeFits";
 const PERIOD: Duration = Duration::from_secs(5);
 /// Time after which a pending pod gets an event.
 const PENDING_FOR: Duration = Duration::from_secs(30);
-/// The same for a pod with our gate: nobody else tells of it.
+/// Time for a pod with our gate: nobody else tells of it.
 const GATED_FOR: Duration = Duration::from_secs(3);
 /// Time after which an unchanged reason is sent again; the API server deletes events after an hour.
 const LASTS: Duration = Duration::from_secs(600);

@@ -54,7 +54,7 @@ struct Writer {
 enum Failure {
     /// The API server has refused it.
     Refused(kube::Error),
-    /// It may have been made.
+    /// No answer: it may have been made.
     Unknown(kube::Error),
 }
 
@@ -68,7 +68,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(1);
 /// Wait after a write that the API server has refused, before the pod is planned again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same where pods can't be evicted for it.
+/// Wait after an eviction that a budget refuses.
 const EVICTION_PAUSE: Duration = Duration::from_secs(10);
 /// Times that a pod is written which others change at the same time.
 const ATTEMPTS: usize = 3;
@@ -87,10 +87,10 @@ impl Planner {
         let writer = Writer { client, index, requests };
         let (mut under_way, mut busy) = (JoinSet::new(), HashSet::new());
         loop {
-            let room = AT_ONCE - under_way.len();
+            let places = AT_ONCE - under_way.len();
             let mut is_more = false;
-            if let Some(until) = self.leads_until().filter(|_| room > 0) {
-                let (steps, more) = self.steps(room, &busy).await;
+            if let Some(until) = self.leads_until().filter(|_| places > 0) {
+                let (steps, more) = self.steps(places, &busy).await;
                 is_more = more;
                 for step in steps {
                     busy.insert(Arc::clone(step.uid()));

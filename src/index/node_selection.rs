@@ -46,7 +46,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 // === impl NodeSelection ===
 
 impl NodeSelection {
-    /// Of `spec.nodeSelector`, `spec.affinity` and `spec.tolerations`.
+    /// Reads `spec.nodeSelector`, `spec.affinity` and `spec.tolerations`.
     pub fn new(
         labels: Option<BTreeMap<String, String>>,
         affinity: Option<Affinity>,
@@ -73,7 +73,7 @@ impl NodeSelection {
         self.obstacle(name, labels, taints).map(|obstacle| obstacle.to_string())
     }
 
-    /// The same in kube-scheduler's words, alike for many Nodes.
+    /// Obstacle in kube-scheduler's words, alike for many Nodes.
     pub(crate) fn reason(
         &self,
         name: &str,

@@ -95,18 +95,18 @@ async fn admit(State(budget): State<Arc<Budget>>, request: Request, next: Next) 
 
 impl Budget {
     /// Room for so many bytes, or leave to go beyond the budget.
-    async fn room(&self, bytes: u32) -> Result<OwnedSemaphorePermit, OwnedSemaphorePermit> {
-        if let Ok(room) = Arc::clone(&self.free).try_acquire_many_owned(bytes) {
-            return Ok(room);
+    async fn permit(&self, bytes: u32) -> Result<OwnedSemaphorePermit, OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.free).try_acquire_many_owned(bytes) {
+            return Ok(permit);
         }
         let _waiting = Waiting::new(&self.waiting);
         tokio::select! {
-            room = Arc::clone(&self.free).acquire_many_owned(bytes) => Ok(room.expect("nobody closes it")),
+            permit = Arc::clone(&self.free).acquire_many_owned(bytes) => Ok(permit.expect("nobody closes it")),
             beyond = Arc::clone(&self.beyond).acquire_owned() => Err(beyond.expect("nobody closes it")),
         }
     }
 
-    /// Ends when a body waits for room, but not before `slow`.
+    /// Ends when a body waits for permit, but not before `slow`.
     async fn runs_short(&self, slow: Instant) {
         sleep_until(slow).await;
         let mut waiting = self.waiting.subscribe();
@@ -130,7 +130,7 @@ impl Arrival {
         self.bytes += chunk.len();
         let more = u32::try_from(counted(self.bytes) - before)?;
         if more > 0 && !self.is_beyond {
-            let room = self.budget.room(more).await;
+            let room = self.budget.permit(more).await;
             self.is_beyond = room.is_err();
             let (Ok(room) | Err(room)) = room;
             self.held.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);

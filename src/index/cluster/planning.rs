@@ -22,11 +22,11 @@ use crate::unpoisoned;
 /// What is to be written of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Its node is nominated, and its gate goes with the plan.
+    /// Node to nominate, and a plan that goes with the gate.
     Place {
         /// The pod.
         demand: Arc<Demand>,
-        /// Its plan, for which GPUs are reserved.
+        /// Plan for which GPUs are reserved.
         planned: Planned,
     },
     /// Pods of lower priority are evicted for it; then it is planned.
@@ -38,7 +38,8 @@ pub enum Step {
         /// Which.
         victims: Vec<Victim>,
     },
-    /// Its gate goes: no node could hold it even by sums, so that an autoscaler has to see it, or it isn't ours to plan.
+    /// Gate to remove without a plan: no node could hold the pod even by sums, so that an autoscaler has to see it, or nobody here
+    /// is to plan it.
     LetGo {
         /// UID of the pod.
         uid: Arc<str>,

@@ -36,7 +36,7 @@ pub struct Node {
     pub clique: Option<Arc<str>>,
     /// What pods may still request of it; `None` if that isn't known.
     pub free: Option<Resources>,
-    /// Its Node object, if there is one.
+    /// Node object, if there is one.
     pub object: Option<Arc<NodeObject>>,
     /// Revision of the ledger that is shown.
     pub ledger_revision: u64,
@@ -126,8 +126,8 @@ impl Node {
 
     /// Whether the scheduler would give it the pod by all that it knows: the pod's node selection, taints, and sums of requests.
     pub(crate) fn takes(&self, demand: &Demand) -> bool {
-        let has_room = |free: &Resources| free.lacks(&demand.requests).is_none() && free.amount(PODS) != Some(0);
-        self.free.as_ref().is_none_or(has_room) && self.is_open_to(demand)
+        let is_enough = |free: &Resources| free.lacks(&demand.requests).is_none() && free.amount(PODS) != Some(0);
+        self.free.as_ref().is_none_or(is_enough) && self.is_open_to(demand)
     }
 
     /// The same, whatever is free.

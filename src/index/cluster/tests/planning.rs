@@ -63,7 +63,7 @@ fn nominated(pod: &PodView, step: &Step) -> PodView {
 }
 
 #[test]
-fn pods_are_planned_by_priority_and_age_and_none_waits_for_another() {
+fn pods_are_planned_by_priority_and_age() {
     let (index, now) = (planner(&[&node("n1", 2)]), Instant::now());
     let large = gated("large", 1, 100, 0);
     for pod in [

@@ -68,7 +68,7 @@ fn pods_that_are_gone_count_no_more_whatever_nodes_report() {
 }
 
 #[test]
-fn report_of_a_node_charges_only_pods_that_the_api_server_shows_there() {
+fn report_charges_only_pods_that_the_api_server_shows() {
     let [mut n1, mut n2] = ["n1", "n2"].map(|name| node(name, 4));
     let index = index(&[&n1, &n2]);
     limit(&index, "all", &json!({"hard": {"gpu": 2}}));
