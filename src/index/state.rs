@@ -299,9 +299,9 @@ impl ClusterState {
             }
             Some(state @ (State::Reserved(_) | State::Waiting(_))) => {
                 let before = std::mem::replace(state, State::Confirmed);
-                let mut is_elsewhere = false;
+                let (mut is_elsewhere, mut is_ours) = (false, false);
                 if let State::Reserved(elsewhere) = before {
-                    is_elsewhere = elsewhere.source == Source::Planned;
+                    (is_elsewhere, is_ours) = (elsewhere.source.is_nominated(), elsewhere.source.is_ours());
                     touched.extend(self.unlist(uid, &elsewhere.planned.node));
                 }
                 match planned_for(pod) {
@@ -312,7 +312,9 @@ impl ClusterState {
                         touched.extend(self.reserve(uid, read));
                     }
                     Some(_) if is_elsewhere => {
-                        self.outcomes.count(Outcome::Elsewhere);
+                        if is_ours {
+                            self.outcomes.count(Outcome::Elsewhere);
+                        }
                         touched.extend(self.follow(&Arc::new(demand), node, deadline));
                     }
                     Some(_) | None => {}
@@ -538,7 +540,7 @@ impl ClusterState {
                     self.outcomes.count(if is_bound { Outcome::Expired } else { Outcome::Unbound });
                 }
                 Source::Gang => self.gangs.pause(&uid, now),
-                Source::Read | Source::Nomination => {}
+                Source::Read | Source::Nominated | Source::Nomination => {}
             }
             touched.extend(self.unlist(&uid, &node));
         }

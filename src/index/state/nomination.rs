@@ -24,7 +24,7 @@ impl ClusterState {
         // With our gate no scheduler has seen the pod: a nomination is half of what a leader wanted to write.
         let nominated = pod.nominated.as_deref().filter(|_| !pod.scheduling.has_our_gate());
         match self.reservation_mut(uid) {
-            Some(Reservation { source: Source::Planned, planned, is_shown, .. }) => {
+            Some(Reservation { source, planned, is_shown, .. }) if source.is_nominated() => {
                 let stands = nominated == Some(&planned.node);
                 // Until the watch shows it, events are older than what was written.
                 if stands || !*is_shown {
@@ -50,7 +50,7 @@ impl ClusterState {
             .filter(|planned| *planned.node == *node && self.config.plans_for(&demand.scheduling.scheduler))
         {
             Some(planned) => {
-                let (source, bound) = (Source::Planned, false);
+                let (source, bound) = (Source::Nominated, false);
                 let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
                 touched.extend(self.reserve(uid, read));
             }

@@ -30,8 +30,10 @@ pub(crate) struct Reservation {
 pub(crate) enum Source {
     /// Planned by this replica for a scheduler that binds through it.
     Made,
-    /// Planned for a pod that a scheduler is to bind by itself.
+    /// Planned by this replica for a pod that a scheduler is to bind by itself.
     Planned,
+    /// Planned so by another replica, and read from the pod.
+    Nominated,
     /// Read from a bound pod's annotation, or found on the node where a scheduler has bound it instead of the planned one.
     Read,
     /// Made for a nominated pod, and not in its annotation.
@@ -48,6 +50,11 @@ pub(crate) const REPORTED_WITHIN: Duration = Duration::from_secs(600);
 // === impl Source ===
 
 impl Source {
+    /// Whether a scheduler is to bind the pod by itself.
+    pub(crate) fn is_nominated(self) -> bool {
+        matches!(self, Self::Planned | Self::Nominated)
+    }
+
     /// Whether its outcome says how well this replica plans.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Self::Made | Self::Planned)
@@ -77,7 +84,7 @@ impl Reservation {
 
     /// Whether the pod's annotation has it, or is about to.
     pub(crate) fn is_announced(&self) -> bool {
-        matches!(self.source, Source::Made | Source::Planned | Source::Read)
+        matches!(self.source, Source::Made | Source::Planned | Source::Nominated | Source::Read)
     }
 
     /// Share of each card, whichever devices the kubelet picks; `None` if the node can't follow the plan and will plan anew.

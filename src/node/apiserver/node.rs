@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use divvy_api::names::annotation::{GENERATION, LABELS};
+use divvy_api::names::annotation::LABELS;
 use divvy_api::quantity::parse_count;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -54,9 +54,7 @@ pub(super) const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
 impl NodeView {
     /// Whether a daemon has written to it.
     pub(super) fn is_marked(&self) -> bool {
-        let annotations = self.metadata.annotations.as_ref();
-        // Daemons up to 0.1 wrote the other one at releases.
-        annotations.is_some_and(|annotations| [LABELS, GENERATION].iter().any(|key| annotations.contains_key(*key)))
+        self.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(LABELS))
     }
 
     /// A merge patch that takes devices out of what is allocatable; `None` if none of them is there. The capacity of devices is

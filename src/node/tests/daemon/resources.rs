@@ -132,7 +132,7 @@ async fn advertised_devices_write_nothing_to_node_and_remove_amounts() {
     bench.until_offered([u64::from(CARDS) * MEMORY, 200, 200]).await;
     bench.set_key("advertise", "devices");
     bench.killed(|_| {}).await;
-    let mark = "divvy.dev/generation";
+    let mark = "divvy.dev/labels";
     let says = |node: &Value, name: &str| node["status"]["capacity"].get(name).is_some();
     let node = bench.until_shown("a Node without amounts", |view| {
         let node = view.get("Node", "", "node")?;

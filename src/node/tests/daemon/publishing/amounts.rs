@@ -1,21 +1,17 @@
-//! Amounts on the Node, and the annotation that wakes waiting pods.
+//! Amounts on the Node.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use divvy_api::names::annotation::GENERATION;
 use divvy_testkit::pods::GPU;
 use fake_kubelet::Phase;
-use serde_json::Value;
 
 use crate::bench::cluster::amounts;
 use crate::bench::{Bench, MEMORY, part, pod};
 
 /// Of both cards, in MiB.
 const ALL: u64 = 2 * MEMORY;
-
-fn generation(node: &Value) -> u64 {
-    node["metadata"]["annotations"]["divvy.dev/generation"].as_str().map_or(0, |text| text.parse().unwrap())
-}
 
 #[tokio::test]
 async fn amounts_follow_pods_of_every_form() {
@@ -119,26 +115,6 @@ async fn restarted_kubelet_readmits_running_pods_against_amounts() {
 }
 
 #[tokio::test]
-async fn generation_changes_after_release_not_allocation() {
-    let bench = Bench::publishing().await;
-    let (first, second) = (bench.run(part("1000")).await, bench.run(part("2000")).await);
-    bench.until_told("both", |status| status.shares.len() == 2).await;
-    let before = generation(&bench.server().get("Node", "", "node").unwrap());
-    bench.gone(&first).await;
-    let changed = |view: &fake_apiserver::View<'_>, than: u64| {
-        let now = generation(&view.get("Node", "", "node")?);
-        (now != than).then_some(now)
-    };
-    let released = bench.until_shown("the generation", |view| changed(view, before)).await;
-    assert!(released > before);
-    bench.run(part("3000")).await;
-    bench.until_told("the third", |status| status.shares.len() == 2).await;
-    assert_eq!(generation(&bench.server().get("Node", "", "node").unwrap()), released);
-    bench.gone(&second).await;
-    bench.until_shown("the generation", |view| changed(view, released)).await;
-}
-
-#[tokio::test]
 async fn release_is_one_write_of_the_node() {
     let bench = Bench::publishing().await;
     let uid = bench.run(part("4096")).await;
@@ -151,26 +127,9 @@ async fn release_is_one_write_of_the_node() {
     bench.until_annotated(&next).await;
     let written = bench.server().requests().split_off(before).into_iter();
     let nodes = written.filter(|asked| asked.verb == "patch" && asked.resource == "nodes").count();
-    assert_eq!(nodes, 1, "amounts and generation together");
-}
-
-#[tokio::test]
-async fn generation_grows_across_a_lost_ledger() {
-    let mut bench = Bench::publishing().await;
-    let uid = bench.run(part("1000")).await;
-    bench.until_told("the share", |status| status.shares.len() == 1).await;
-    // As an earlier life of this Node left it.
-    let left = 9_000_000_000;
-    bench.kill().await;
-    let annotate = |node: &mut Value| node["metadata"]["annotations"]["divvy.dev/generation"] = left.to_string().into();
-    bench.server().edit("Node", "", "node", annotate).unwrap();
-    bench.start(crate::bench::Stderr::Log).await;
-    bench.until_booked(&[1000]).await;
-    bench.until_told("the daemon's return", |status| status.ledger_revision >= 2_000_000).await;
-    bench.gone(&uid).await;
-    bench
-        .until_shown("a generation beyond", |view| (generation(&view.get("Node", "", "node")?) > left).then_some(()))
-        .await;
+    assert_eq!(nodes, 1, "amounts alone");
+    let node = bench.server().get("Node", "", "node").unwrap();
+    assert_eq!(node["metadata"]["annotations"].get(GENERATION), None, "it is the webhook's");
 }
 
 #[tokio::test]
