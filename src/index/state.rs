@@ -39,8 +39,8 @@ pub use report::Unusable;
 
 use distribution::RequestDistribution;
 use gangs::Gangs;
-pub(crate) use queue::Parked;
 use queue::Queue;
+pub(crate) use queue::{Class, Parked};
 use quotas::Quotas;
 use report::{Report, Reported};
 use requested::Requested;
@@ -264,6 +264,7 @@ impl ClusterState {
             return touched;
         };
         let uid = Arc::clone(&demand.uid);
+        self.astray.remove(&uid);
         let mut touched = Touched::new();
         touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, &pod.namespace, node, &pod.requests)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
@@ -429,9 +430,10 @@ impl ClusterState {
     /// Takes our gate off a pod, as the watch will show.
     pub(crate) fn ungated(&mut self, uid: &str) -> Touched {
         self.astray.remove(uid);
-        if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get_mut(uid) {
-            let demand = Arc::make_mut(demand);
+        if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(uid) {
+            let mut demand = Demand::clone(demand);
             Arc::make_mut(&mut demand.scheduling).gates.retain(|gate| gate != GATE);
+            self.wait(Arc::new(demand));
         }
         Touched::new()
     }

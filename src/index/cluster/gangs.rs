@@ -67,7 +67,12 @@ impl Index {
 
     /// Says whether the API server has this API: pods that name a group of Kubernetes' own wait for it.
     pub fn serves_pod_groups(&self, api: PodGroupApi, is_served: bool) {
-        unpoisoned(self.state.lock()).gangs.served(api, is_served);
+        self.change(|state| {
+            if state.gangs.served(api, is_served) {
+                state.queue.wake_groups(api);
+            }
+            Touched::new()
+        });
     }
 
     /// Pods for which GPUs are held.

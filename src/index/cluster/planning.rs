@@ -12,11 +12,11 @@ use divvy_api::annotation::Planned;
 
 use super::preemption::Victim;
 use super::{Index, NotReserved};
-use crate::demand::{Demand, Shape};
+use crate::demand::Demand;
 use crate::fit::Query;
 use crate::ranking::shortlist;
-use crate::snapshot::{Node, NodeRef};
-use crate::state::{BOUND_WITHIN, Due, Parked, REPORTED_WITHIN, Source, Start};
+use crate::snapshot::{Node, NodeRef, View};
+use crate::state::{BOUND_WITHIN, Class, Due, Parked, REPORTED_WITHIN, Source, Start, Touched};
 use crate::unpoisoned;
 
 /// What is to be written of a pod.
@@ -106,14 +106,15 @@ impl Index {
 
     /// Has lines tried again that may find room on nodes that have gained some.
     fn wake_lines(&self) {
-        let (gained, parked) = {
+        let (gained, relieved, parked) = {
             let mut state = unpoisoned(self.state.lock());
-            let gained = std::mem::take(&mut state.gained);
-            (gained, state.queue.parked().map(|(line, parked)| (line, parked.clone())).collect::<Vec<_>>())
+            let (gained, relieved) = (std::mem::take(&mut state.gained), std::mem::take(&mut state.quotas.gained));
+            if gained.is_empty() && relieved.is_empty() {
+                return;
+            }
+            let parked = state.queue.parked().map(|(line, parked)| (line, parked.clone()));
+            (gained, relieved, parked.collect::<Vec<_>>())
         };
-        if gained.is_empty() && !parked.iter().any(|(_, parked)| parked.by_quota) {
-            return;
-        }
         let view = self.view();
         let gained: Vec<(u32, &Arc<Node>)> = gained
             .iter()
@@ -127,8 +128,8 @@ impl Index {
             gained.iter().any(|(place, node)| node.takes(demand) && query.at_best(&view, *place).is_some())
         };
         let wakes = |parked: &Parked| {
-            let is_allowed = |demand: &Arc<Demand>| parked.by_quota && self.exceeded(demand).is_empty();
-            parked.samples.iter().any(|demand| is_allowed(demand) || may_fit(demand))
+            let is_relieved = |demand: &Arc<Demand>| parked.by_quota && relieved.contains(&*demand.namespace);
+            parked.samples.iter().any(|demand| is_relieved(demand) || may_fit(demand))
         };
         for (line, _) in parked.iter().filter(|(_, parked)| wakes(parked)) {
             unpoisoned(self.state.lock()).queue.wake(*line);
@@ -154,11 +155,12 @@ impl Index {
         })
     }
 
-    /// Places of the first of these pods that find one; of each shape only one fails.
+    /// Places of the first of these pods that find one; of each class only one fails.
     fn plan_some(&self, pods: &[Arc<Demand>], now: Instant) -> Result<Vec<Step>, Parked> {
-        let (mut failed, mut parked) = (HashSet::<Shape>::new(), Parked::default());
+        let (mut failed, mut parked) = (HashSet::new(), Parked::default());
         for demand in pods {
-            if failed.contains(&demand.shape()) {
+            let class = Class::of(demand);
+            if failed.contains(&class) {
                 continue;
             }
             match self.place(demand, now) {
@@ -167,7 +169,7 @@ impl Index {
                     if let Some(evictions) = self.preempt(demand, now) {
                         return Ok(vec![evictions]);
                     }
-                    failed.insert(demand.shape());
+                    failed.insert(class);
                     parked.add(demand, &nowhere, now);
                 }
             }
@@ -179,12 +181,15 @@ impl Index {
     fn plan_together(&self, due: &Due, now: Instant) -> Result<Vec<Step>, Parked> {
         let Due { group, members, least, placed, .. } = due;
         let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
-        let mut failed = HashSet::<Shape>::new();
+        let (before, mut failed) = (self.view(), HashSet::new());
+        let holding = unpoisoned(self.state.lock()).quotas.holding(&group.namespace);
         for demand in members {
-            if members.len() - failures < *least {
+            // The others follow one by one.
+            if steps.len() == *least || members.len() - failures < *least {
                 break;
             }
-            if failed.contains(&demand.shape()) {
+            let class = Class::of(demand);
+            if failed.contains(&class) {
                 failures += 1;
                 continue;
             }
@@ -194,7 +199,7 @@ impl Index {
                     steps.extend(step);
                 }
                 Err(nowhere) => {
-                    failed.insert(demand.shape());
+                    failed.insert(class);
                     failures += 1;
                     parked.add(demand, &nowhere, now);
                 }
@@ -204,10 +209,21 @@ impl Index {
             return Ok(steps);
         }
         let mut state = unpoisoned(self.state.lock());
-        // Nobody gains by what is given back.
-        let gained = state.gained.clone();
-        self.publish(&mut state, |state| steps.iter().flat_map(|step| state.failed(step.uid())).collect());
-        state.gained = gained;
+        // Nobody gains by what is given back, but by what others have given back meanwhile.
+        let (gained, relieved) = (state.gained.clone(), state.quotas.gained.clone());
+        let mut touched = Touched::new();
+        self.publish(&mut state, |state| {
+            touched = steps.iter().flat_map(|step| state.failed(step.uid())).collect();
+            touched.clone()
+        });
+        (state.gained, state.quotas.gained) = (gained, relieved);
+        let view = self.view();
+        let node = |view: &View, name: &Arc<str>| view.place(name).and_then(|place| view.node(place)).cloned();
+        let has_gained = |name: &Arc<str>| {
+            node(&view, name).zip(node(&before, name)).is_some_and(|(now, before)| now.has_gained(&before))
+        };
+        state.gained.extend(touched.into_iter().filter(has_gained));
+        holding.iter().for_each(|holding| state.quotas.compare(holding));
         let (fit, all) = (placed + steps.len(), placed + least);
         let reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", group.name);
         parked.reason = Some(reason.into());
@@ -254,9 +270,13 @@ impl Index {
     fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>, now: Instant) -> Vec<Step> {
         let state = unpoisoned(self.state.lock());
         let is_over = |parked: &Parked| parked.lacking_since.is_some_and(|since| since + LACKING_FOR <= now);
+        let is_gated = |demand: &&Arc<Demand>| demand.scheduling.has_our_gate();
+        let pods = |line| state.queue.pods(line).filter_map(|uid| state.demand(uid));
+        // Of equal pods all are gated, or none.
+        let may_be_gated =
+            |line: &u64| state.queue.group(*line).is_some() || pods(*line).take(1).any(|pod| is_gated(&pod));
         let lines = state.queue.parked().filter(|(_, parked)| is_over(parked)).map(|(line, _)| line);
-        let pods = lines.flat_map(|line| state.queue.pods(line)).filter_map(|uid| state.demand(uid));
-        let gated = pods.filter(|demand| demand.scheduling.has_our_gate()).map(|demand| Step::let_go(demand));
+        let gated = lines.filter(may_be_gated).flat_map(pods).filter(is_gated).map(|demand| Step::let_go(demand));
         gated.chain(astray(&state.astray)).filter(|step| !busy.contains(step.uid())).take(most).collect()
     }
 }

@@ -71,7 +71,7 @@ impl Index {
         Some(Step::Evict { demand: Arc::clone(demand), node: Arc::clone(&node.name), victims })
     }
 
-    /// Has pods tried again for which others were evicted, as soon as those have gone.
+    /// Has pods tried again for which others were evicted, as soon as those have gone, or the node takes such pods no more.
     pub(super) fn resume_preemptors(&self) {
         if !self.config.preempts {
             return;
@@ -79,9 +79,11 @@ impl Index {
         let mut state = unpoisoned(self.state.lock());
         for demand in state.preemptors() {
             let name = state.reservation_of(&demand.uid).map(|kept| kept.planned.node.clone());
-            let Some(node) = name.and_then(|name| self.node(&name)) else { continue };
-            let node = node.without(&demand);
-            if node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.cards) {
+            let node = name.and_then(|name| self.node(&name));
+            let node = node.filter(|node| node.refusal(&demand).is_none() && node.is_open_to(&demand));
+            let has_room =
+                |node: Node| node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.cards);
+            if node.is_none_or(|node| has_room(node.without(&demand))) {
                 self.publish(&mut state, |state| state.failed(&demand.uid));
             }
         }

@@ -147,8 +147,6 @@ impl Node {
         let more = |(now, before): (&Card, &Card)| {
             now.id != before.id
                 || now.healthy && !before.healthy
-                || now.memory_capacity > before.memory_capacity
-                || now.cores_capacity > before.cores_capacity
                 || now.held.memory < before.held.memory
                 || now.held.cores < before.held.cores
                 || now.held.host < before.held.host
@@ -166,8 +164,7 @@ impl Node {
                 || before.closed.is_some()
                 || is_known(&self.object) != is_known(&before.object)
                 || self.unschedulable != before.unschedulable
-                || self.tier != before.tier
-                || self.cards.len() != before.cards.len()
+                || self.kind() != before.kind()
                 || self.cards.iter().zip(&before.cards).any(more))
     }
 

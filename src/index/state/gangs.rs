@@ -151,11 +151,10 @@ impl Gangs {
         self.specs.keys().filter(move |group| group.api == api)
     }
 
-    /// Says whether the API server has this API.
-    pub(crate) fn served(&mut self, api: PodGroupApi, is_served: bool) {
-        if api == PodGroupApi::Kubernetes {
-            self.has_own_api = is_served;
-        }
+    /// Says whether the API server has this API, and returns whether pods that name one of its groups have to wait for it in
+    /// another way than before.
+    pub(crate) fn served(&mut self, api: PodGroupApi, is_served: bool) -> bool {
+        api == PodGroupApi::Kubernetes && std::mem::replace(&mut self.has_own_api, is_served) != is_served
     }
 
     /// Takes a pod that was added or changed and hasn't ended, and returns its group if that has changed.
@@ -324,6 +323,7 @@ impl ClusterState {
         }
         if let Some(reason) = self.quotas.used_up_by(namespace, &missing, least) {
             let reason = Some(format!("pod group {name}: {reason}").into());
+            missing.truncate(1);
             return Start::Waits(Parked { by_quota: true, samples: missing, reason, lacking_since: None });
         }
         missing.sort_by_key(|demand| Reverse(demand.size()));
@@ -405,9 +405,11 @@ impl ClusterState {
         forgotten.iter().flat_map(|group| self.release_gang(group)).collect()
     }
 
-    /// Removes a `PodGroup` that was deleted, and gives back what is held for its pods.
+    /// Removes a `PodGroup` that was deleted, and gives back what is held for its pods, which start one by one from now on.
     pub(crate) fn delete_pod_group(&mut self, group: &PodGroup) -> Touched {
-        self.gangs.specs.remove(group);
+        if let Some((group, _)) = self.gangs.specs.remove_entry(group) {
+            self.queue.wake_group(&group);
+        }
         self.release_gang(group)
     }
 

@@ -24,11 +24,14 @@ impl ClusterState {
         // With our gate no scheduler has seen the pod: a nomination is half of what a leader wanted to write.
         let nominated = pod.nominated.as_deref().filter(|_| !pod.scheduling.has_our_gate());
         match self.reservation_mut(uid) {
-            Some(Reservation { source, planned, is_shown, .. }) if source.is_nominated() => {
+            Some(Reservation { source, planned, is_shown, deadline, .. }) if source.is_nominated() => {
                 let stands = nominated == Some(&planned.node);
                 // Until the watch shows it, events are older than what was written.
                 if stands || !*is_shown {
-                    *is_shown |= stands;
+                    // Whether or not the write has been answered.
+                    if stands && !*is_shown {
+                        (*is_shown, *deadline) = (true, now + REPORTED_WITHIN);
+                    }
                     return touched;
                 }
                 // The scheduler has found no room, or wants it elsewhere.

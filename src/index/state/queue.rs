@@ -8,7 +8,7 @@ use std::time::Instant;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::demand::{Demand, Shape};
-use crate::pod_group::PodGroup;
+use crate::pod_group::{PodGroup, PodGroupApi};
 
 /// Lines of waiting pods. A line is tried again and again until it is [parked](Self::park).
 #[derive(Debug, Default)]
@@ -22,18 +22,22 @@ pub(crate) struct Queue {
     next: u64,
 }
 
-/// What makes pods equal: where one finds no room, none does.
+/// Which pods wait in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
-    Pods {
-        shape: Shape,
-        namespace: String,
-        priority: i32,
-        /// Requests, node selection and all else, as text.
-        terms: String,
-    },
+    Pods(Class),
     /// The pods of a group start together.
     Group(Arc<PodGroup>),
+}
+
+/// What makes pods equal: where one finds no room, none does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Class {
+    shape: Shape,
+    namespace: String,
+    priority: i32,
+    /// Requests, node selection and all else, as text.
+    terms: String,
 }
 
 /// Turn of a pod: higher priorities first, then older pods.
@@ -49,9 +53,9 @@ struct Line {
 /// Why and since when a line waits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parked {
-    /// Pods to try where a node has gained room, one of each shape.
+    /// Pods to try where a node has gained room, one of each class.
     pub(crate) samples: Vec<Arc<Demand>>,
-    /// Whether a `GpuQuota` has a part in it: then it may end without a change of any node.
+    /// Whether a `GpuQuota` of the pods' namespace has a part in it: then it may end without a change of any node.
     pub(crate) by_quota: bool,
     /// What a group waits for as a whole.
     pub(crate) reason: Option<Arc<str>>,
@@ -79,7 +83,7 @@ impl Queue {
         self.known.insert(Arc::clone(&demand.uid), (number, place.clone()));
         self.change(number, |line| {
             line.pods.insert(place);
-            line.parked = line.parked.take().filter(|_| matches!(line.key, Key::Pods { .. }));
+            line.parked = line.parked.take().filter(|_| matches!(line.key, Key::Pods(_)));
         });
     }
 
@@ -105,7 +109,7 @@ impl Queue {
     pub(crate) fn group(&self, number: u64) -> Option<&Arc<PodGroup>> {
         match &self.lines.get(&number)?.key {
             Key::Group(group) => Some(group),
-            Key::Pods { .. } => None,
+            Key::Pods(_) => None,
         }
     }
 
@@ -127,6 +131,13 @@ impl Queue {
     /// Has the line of a group tried again, if it has one.
     pub(crate) fn wake_group(&mut self, group: &Arc<PodGroup>) {
         self.line_of(group).into_iter().for_each(|line| self.wake(line));
+    }
+
+    /// Has the lines of all groups of this API tried again.
+    pub(crate) fn wake_groups(&mut self, api: PodGroupApi) {
+        let numbers = self.numbers.iter();
+        let of_api = numbers.filter(|(key, _)| matches!(key, Key::Group(group) if group.api == api));
+        of_api.map(|(_, number)| *number).collect::<Vec<_>>().into_iter().for_each(|line| self.wake(line));
     }
 
     /// Whether a pod waits in a line.
@@ -168,16 +179,18 @@ impl Queue {
 
 impl Key {
     fn of(demand: &Demand) -> Self {
-        if let Some(group) = &demand.group {
-            return Self::Group(Arc::clone(group));
-        }
+        let group = demand.group.as_ref();
+        group.map_or_else(|| Self::Pods(Class::of(demand)), |group| Self::Group(Arc::clone(group)))
+    }
+}
+
+// === impl Class ===
+
+impl Class {
+    pub(crate) fn of(demand: &Demand) -> Self {
         let Demand { namespace, priority, requests, scheduling, .. } = demand;
-        let terms = (&requests, &scheduling.selection, scheduling.never_preempts);
-        Self::Pods {
-            shape: demand.shape(),
-            namespace: namespace.clone(),
-            priority: *priority,
-            terms: format!("{terms:?}"),
-        }
+        // Nobody is evicted for a pod whose scheduler has seen it.
+        let terms = (&requests, &scheduling.selection, scheduling.never_preempts, scheduling.has_our_gate());
+        Self { shape: demand.shape(), namespace: namespace.clone(), priority: *priority, terms: format!("{terms:?}") }
     }
 }

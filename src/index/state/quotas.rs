@@ -20,6 +20,15 @@ pub(crate) struct Quotas {
     on_nodes: HashMap<Arc<str>, Vec<Counted>>,
     /// Sums by namespace and model.
     held: HashMap<Arc<str>, BTreeMap<Arc<str>, Totals>>,
+    /// Namespaces that may hold more than before, by their quotas or as pods have gone, since the planner has looked.
+    pub(crate) gained: BTreeSet<Arc<str>>,
+}
+
+/// What a namespace with quotas holds of each model.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    namespace: Arc<str>,
+    held: BTreeMap<Arc<str>, Totals>,
 }
 
 /// A `GpuQuota`.
@@ -63,12 +72,16 @@ impl Quotas {
             Ok((models, limits)) => Quota { models, limits: Ok(limits) },
             Err(problem) => Quota { models: Vec::new(), limits: Err(problem.into()) },
         };
-        self.by_namespace.entry(namespace.to_owned()).or_default().insert(name.to_owned(), quota);
+        let known = self.by_namespace.entry(namespace.to_owned()).or_default();
+        if known.insert(name.to_owned(), quota.clone()) != Some(quota) {
+            self.gained.insert(namespace.into());
+        }
     }
 
     pub(crate) fn delete(&mut self, namespace: &str, name: &str) {
         let Some(quotas) = self.by_namespace.get_mut(namespace) else { return };
         quotas.remove(name);
+        self.gained.insert(namespace.into());
         if quotas.is_empty() {
             self.by_namespace.remove(namespace);
         }
@@ -86,7 +99,8 @@ impl Quotas {
 
     /// Replaces what is held on a node.
     pub(crate) fn hold(&mut self, node: &Arc<str>, cards: &[Card], holders: &[&Holder]) {
-        self.retain(node, |_| false);
+        let before = self.holdings_on(node);
+        self.take_off(node, |_| false);
         let mut on_node = Vec::new();
         for holder in holders {
             on_node.extend(by_card(cards, &holder.on).map(|(model, totals)| Counted {
@@ -102,10 +116,45 @@ impl Quotas {
             *held = held.each(*totals, u64::saturating_add);
         }
         self.on_nodes.insert(Arc::clone(node), on_node);
+        before.iter().for_each(|before| self.compare(before));
     }
 
     /// Forgets what is held on a node, except by pods that stay.
     pub(crate) fn retain(&mut self, node: &str, stays: impl Fn(&str) -> bool) {
+        let before = self.holdings_on(node);
+        self.take_off(node, stays);
+        before.iter().for_each(|before| self.compare(before));
+    }
+
+    /// What a namespace holds, if it has a quota.
+    pub(crate) fn holding(&self, namespace: &str) -> Option<Holding> {
+        let namespace = self.has(namespace).then(|| Arc::from(namespace))?;
+        let held = self.held.get(&namespace).cloned().unwrap_or_default();
+        Some(Holding { namespace, held })
+    }
+
+    /// Notes whether the namespace holds less than it did.
+    pub(crate) fn compare(&mut self, Holding { namespace, held: before }: &Holding) {
+        let now = self.held.get(namespace);
+        let is_less = |(model, before): (&Arc<str>, &Totals)| {
+            let now = now.and_then(|now| now.get(model)).copied().unwrap_or_default();
+            Amount::ALL.iter().any(|amount| amount.of(&now) < amount.of(before))
+        };
+        if before.iter().any(is_less) {
+            self.gained.insert(Arc::clone(namespace));
+        }
+    }
+
+    fn holdings_on(&self, node: &str) -> Vec<Holding> {
+        if self.by_namespace.is_empty() {
+            return Vec::new();
+        }
+        let on_node = self.on_nodes.get(node).into_iter().flatten();
+        let namespaces: BTreeSet<&Arc<str>> = on_node.map(|counted| &counted.namespace).collect();
+        namespaces.into_iter().filter_map(|namespace| self.holding(namespace)).collect()
+    }
+
+    fn take_off(&mut self, node: &str, stays: impl Fn(&str) -> bool) {
         let Some((node, on_node)) = self.on_nodes.remove_entry(node) else { return };
         let (staying, going): (Vec<_>, Vec<_>) = on_node.into_iter().partition(|counted| stays(&counted.uid));
         if !staying.is_empty() {

@@ -1,11 +1,14 @@
 //! What the planner makes of pods that wait.
 
+mod histories;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
 use divvy_api::names::GATE;
 use divvy_api::pod::wire::Resources;
 use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
 
 use super::*;
 use crate::Step;
@@ -138,6 +141,19 @@ fn pod_that_lacks_only_gpus_keeps_its_gate() {
 }
 
 #[test]
+fn pod_is_tried_again_when_others_leave_cpu() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    index.apply_node("n1", NodeObject { allocatable: Some(Resources::of_cpu(4000)), ..NodeObject::default() });
+    let using = |pod: PodView| PodView { requests: Resources::of_cpu(3000), ..pod };
+    let other = PodView { node: Some("n1".into()), containers: Vec::new(), ..using(pod("other", 1, 1, 0)) };
+    index.apply_pod(&other, now);
+    index.apply_pod(&using(gated("p", 1, 30, 0)), now);
+    assert_eq!(placed(&index, now), []);
+    index.delete_pod("other");
+    assert_eq!(placed(&index, now), [pair("p", "n1")]);
+}
+
+#[test]
 fn gate_goes_from_pods_that_request_nothing() {
     let (index, now) = (planner(&[]), Instant::now());
     let astray = PodView { containers: Vec::new(), ..gated("p", 1, 1, 0) };
@@ -217,6 +233,109 @@ fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
     index.apply_pod(&member("surplus"), now);
     index.delete_pod("g-a");
     assert_eq!(placed(&index, now), [pair("g-surplus", "n1")], "by itself");
+}
+
+#[test]
+fn members_that_differ_keep_each_other_back_no_more_than_other_pods() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let label = |pool: &str| Some([("pool".to_owned(), pool.to_owned())].into());
+    index.apply_node("n1", NodeObject { labels: label("a").expect("labels"), ..NodeObject::default() });
+    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
+    let member = |name: &str, pool: &str| {
+        let selection = NodeSelection::new(label(pool), None, None);
+        let scheduling = SchedulingTerms { selection, ..terms(&[GATE]) };
+        PodView { group: Some(group.clone().into()), scheduling: scheduling.into(), ..gated(name, 1, 10, 0) }
+    };
+    for min in [1, 2] {
+        index.apply_pod_group(group.clone(), PodGroupSpec { min, wait: ENOUGH });
+        let of = |number: u32, pool| member(&format!("{min}-{number}"), pool);
+        [of(1, "b"), of(2, "a"), of(3, "a")].iter().for_each(|pod| index.apply_pod(pod, now));
+        let uids = [2, 3].map(|number| pair(&format!("{min}-{number}"), "n1"));
+        assert_eq!(placed(&index, now), uids, "the first may run on no node");
+        ["1", "2", "3"].iter().for_each(|number| index.delete_pod(&format!("{min}-{number}")));
+    }
+}
+
+#[test]
+fn members_start_one_by_one_when_their_group_is_gone_or_never_comes() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let alone = |api, name: &str| {
+        let group = PodGroup { api, namespace: "default".into(), name: "g".into() };
+        index.apply_pod(&PodView { group: Some(group.clone().into()), ..gated(name, 1, 10, 0) }, now);
+        group
+    };
+    let group = alone(PodGroupApi::Coscheduling, "a");
+    index.apply_pod_group(group.clone(), PodGroupSpec { min: 2, wait: ENOUGH });
+    assert_eq!(placed(&index, now), []);
+    index.delete_pod_group(&group);
+    assert_eq!(placed(&index, now), [pair("a", "n1")]);
+    index.serves_pod_groups(PodGroupApi::Kubernetes, true);
+    alone(PodGroupApi::Kubernetes, "b");
+    assert_eq!(placed(&index, now), [], "its group may come");
+    index.serves_pod_groups(PodGroupApi::Kubernetes, false);
+    assert_eq!(placed(&index, now), [pair("b", "n1")]);
+}
+
+#[test]
+fn quota_is_waited_for_and_no_longer() {
+    let mut mixed = node("n1", 2);
+    status(&mut mixed).cards[1].model = "Tesla T4".into();
+    let (index, now) = (planner(&[&mixed]), Instant::now());
+    let limit = |name: &str, models: &[&str], gpus: u64| {
+        let spec = json!({ "models": models, "hard": { "gpu": gpus } });
+        index.apply_quota("default", name, Ok(&serde_json::from_value(spec).expect("a quota")));
+    };
+    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
+    index.apply_pod_group(group.clone(), PodGroupSpec { min: 2, wait: ENOUGH });
+    limit("a100", &["A100"], 1);
+    limit("t4", &["T4"], 0);
+    for name in ["a", "b"] {
+        index.apply_pod(&PodView { group: Some(group.clone().into()), ..gated(name, 1, 10, 0) }, now);
+    }
+    assert_eq!(placed(&index, now), [], "one of them is allowed");
+    let tried = index.view().version();
+    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), tried), "nothing has changed");
+    index.apply_pod(&gated("c", 1, 10, 1), now);
+    assert_eq!(placed(&index, now), [pair("c", "n1")]);
+    limit("t4", &["T4"], 2);
+    assert_eq!(placed(&index, now), [pair("a", "n1"), pair("b", "n1")], "A100s are used up as before");
+    index.apply_pod(&gated("d", 1, 10, 1), now);
+    assert_eq!(placed(&index, now), []);
+    index.delete_pod("c");
+    assert_eq!(placed(&index, now), [pair("d", "n1")]);
+}
+
+#[test]
+fn unanswered_write_that_was_made_counts_like_any_other() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.apply_pod(&nominated(&p, &step), now);
+    index.expire(now + BOUND_WITHIN);
+    index.apply_pod(&gated("q", 1, 30, 1), now);
+    assert_eq!(placed(&index, now + BOUND_WITHIN), [], "the scheduler may bind p at any time");
+}
+
+#[test]
+fn gate_goes_from_pods_that_contradict_themselves() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let mut pod = gated("p", 1, 1, 0);
+    pod.annotations.insert(TIER.to_owned(), "strongest".to_owned());
+    index.apply_pod(&pod, now);
+    assert_eq!(placed(&index, now), [pair("p", "")], "its node says why it can't run");
+    pod.annotations.clear();
+    index.apply_pod(&pod, now);
+    assert_eq!(placed(&index, now), [pair("p", "n1")]);
+}
+
+#[test]
+fn pods_are_tried_again_when_a_node_oversubscribes_more() {
+    let (index, now) = (planner(&[&oversubscribing("n1", 1, 1)]), Instant::now());
+    index.apply_pod(&PodView { scheduling: terms(&[GATE]).into(), ..asking("p", 30) }, now);
+    assert_eq!(placed(&index, now), []);
+    index.apply_gpu_node("n1", &oversubscribing("n1", 1, 25));
+    assert_eq!(placed(&index, now), [pair("p", "n1")]);
 }
 
 #[test]
