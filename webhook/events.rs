@@ -87,7 +87,8 @@ impl PodEvents {
             let Ok((sent, due)) = tokio::task::spawn_blocking(search).await else { continue };
             self.sent = sent;
             for (demand, note) in due {
-                if demand.scheduling.is_ours() {
+                // Those before it took their time: the planner may have placed it since, and said so.
+                if demand.scheduling.is_ours() && self.index.is_queued(&demand.uid) {
                     self.condition(&demand, &note).await;
                 }
                 self.send(&demand, note).await;

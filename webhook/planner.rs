@@ -87,7 +87,8 @@ impl Planner {
         let writer = Writer { client, index, requests };
         let (mut under_way, mut busy) = (JoinSet::new(), HashSet::new());
         loop {
-            let places = AT_ONCE - under_way.len();
+            // A group is written as a whole.
+            let places = AT_ONCE.saturating_sub(under_way.len());
             let mut is_more = false;
             if let Some(until) = self.leads_until().filter(|_| places > 0) {
                 let (steps, more) = self.steps(places, &busy).await;
@@ -193,7 +194,12 @@ impl Writer {
             return self.patch(&pods, name, Some("status"), &nomination, until).await.map(drop);
         }
         for attempt in 1.. {
-            let nominated = self.patch(&pods, name, Some("status"), &nomination, until).await?;
+            let nominated = self.patch(&pods, name, Some("status"), &nomination, until).await;
+            // Made or not, no scheduler has seen it, and the next one replaces it.
+            let nominated = nominated.map_err(|failure| match failure {
+                Failure::Unknown(error @ kube::Error::Api(_)) => Failure::Refused(error),
+                failure => failure,
+            })?;
             let metadata = json!({ "uid": uid, "resourceVersion": nominated.resource_version(), "annotations": plan });
             let change = json!({ "metadata": metadata, "spec": without_gate() });
             match self.patch(&pods, name, None, &change, until).await {
@@ -239,10 +245,14 @@ impl Writer {
     }
 }
 
-/// The API server's answer; nothing is waited for after `until`.
+/// The API server's answer; nothing is asked or waited for after `until`.
 async fn answer<T>(request: impl Future<Output = kube::Result<T>>, until: Instant) -> Result<T, Failure> {
     let began = Instant::now();
-    match timeout(PATIENCE.min(until.saturating_duration_since(began)), request).await {
+    let left = until.saturating_duration_since(began);
+    if left.is_zero() {
+        return Err(Failure::Unknown(unanswered(left)));
+    }
+    match timeout(PATIENCE.min(left), request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) => {
             Err(Failure::Refused(kube::Error::Api(status)))

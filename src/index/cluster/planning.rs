@@ -88,6 +88,11 @@ impl Index {
         unpoisoned(self.state.lock()).waiting().filter(|demand| demand.scheduling.is_ours()).count()
     }
 
+    /// Whether a pod waits to be planned.
+    pub fn is_queued(&self, uid: &str) -> bool {
+        unpoisoned(self.state.lock()).is_queued(uid)
+    }
+
     /// What a pod's group waits for as a whole, if it does.
     pub(crate) fn group_waits(&self, demand: &Demand) -> Option<Arc<str>> {
         unpoisoned(self.state.lock()).queue.group_waits(demand.group.as_ref()?).cloned()

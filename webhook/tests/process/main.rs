@@ -10,6 +10,7 @@ mod debug;
 mod dialects;
 mod events;
 mod expected;
+mod gates;
 mod guarded;
 mod https;
 mod large_pods;
