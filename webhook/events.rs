@@ -18,6 +18,8 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
 
+use crate::planner::is_outdated;
+
 /// Sends events on pending pods.
 pub struct PodEvents {
     index: Arc<Index>,
@@ -109,8 +111,7 @@ impl PodEvents {
         let pods = Api::<Pod>::namespaced(self.client.clone(), &demand.namespace);
         match pods.patch_status(&demand.name, &PatchParams::default(), &Patch::Strategic(change)).await {
             Ok(_) => self.requests.succeeded(CONDITION_REQUEST),
-            // It is gone, or another one has its name.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) if is_outdated(&error) => {}
             Err(error) => self.requests.failed(CONDITION_REQUEST, &error, PERIOD),
         }
     }

@@ -169,7 +169,7 @@ impl Writer {
                 let is_unknown = matches!(failure, Failure::Unknown(_));
                 let (Failure::Refused(error) | Failure::Unknown(error)) = failure;
                 // The watch shows soon that the pod is gone or has changed.
-                if !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
+                if !is_outdated(&error) {
                     self.requests.failed(REQUEST, &error, pause);
                 }
                 sleep(pause).await;
@@ -260,6 +260,14 @@ async fn answer<T>(request: impl Future<Output = kube::Result<T>>, until: Instan
         Ok(Err(error)) => Err(Failure::Unknown(error)),
         Err(_elapsed) => Err(Failure::Unknown(unanswered(began.elapsed()))),
     }
+}
+
+/// Whether the API server has refused a change of a pod because it is gone, has changed, or has left its name to another: the UID
+/// of an object can't be changed (`ValidateObjectMetaAccessorUpdate`).
+pub fn is_outdated(error: &kube::Error) -> bool {
+    let is_of_another = |message: &str| message.contains("metadata.uid: ");
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409)
+        || status.code == 422 && is_of_another(&status.message))
 }
 
 /// A pod's spec without our gate, as a strategic merge patch.

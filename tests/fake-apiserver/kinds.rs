@@ -72,6 +72,14 @@ pub(crate) fn revise(resource: &Resource, live: &Object, object: &mut Object) ->
                 previously negative)";
             Err(Refusal::invalid(resource, object::name(live), &[Fault::forbidden("spec", message)]))
         }
+        "Pod" => {
+            let names = |pod| items(pod, "/spec/schedulingGates").iter().map(|gate| text(gate, "/name"));
+            let is_new = |(_, name): &(usize, &str)| !names(live).any(|known| known == *name);
+            let Some((at, name)) = names(object).enumerate().find(is_new) else { return Ok(()) };
+            let message = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            let fault = Fault::forbidden(&format!("spec.schedulingGates[{at}]"), &message);
+            Err(Refusal::invalid(resource, object::name(live), &[fault]))
+        }
         _ => Ok(()),
     }
 }
@@ -109,6 +117,9 @@ fn pod(pod: &mut Object) {
         ("terminationGracePeriodSeconds", json!(30)),
     ] {
         spec.entry(field).or_insert(value);
+    }
+    if spec.get("schedulingGates").is_some_and(|gates| gates.as_array().is_some_and(Vec::is_empty)) {
+        spec.remove("schedulingGates");
     }
     for field in ["initContainers", "containers"] {
         let containers = spec.get_mut(field).and_then(Value::as_array_mut);

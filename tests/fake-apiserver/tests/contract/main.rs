@@ -64,6 +64,7 @@ const TESTS: &[(&str, Run)] = tests![
     pods::eviction_deletes_the_pod,
     pods::request_takes_the_limit,
     pods::spec_of_a_pod_cannot_change,
+    pods::gates_go_one_by_one_and_never_come,
     pods::ports_of_an_unbound_pod_are_not_forwarded,
     webhooks::mutating_webhook_patches_the_object,
     webhooks::denial_has_the_webhooks_status,

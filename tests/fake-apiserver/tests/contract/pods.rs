@@ -106,6 +106,45 @@ pub(crate) async fn spec_of_a_pod_cannot_change(bench: &Bench) {
     );
 }
 
+pub(crate) async fn gates_go_one_by_one_and_never_come(bench: &Bench) {
+    let mut gated = pod("a");
+    gated["spec"]["schedulingGates"] = json!([{ "name": "example.com/a" }, { "name": "example.com/b" }]);
+    let created = bench.create(&bench.core("pods"), &gated).await;
+    let change = async |subresource: &str, change: Value| {
+        let path = format!("{}{subresource}", bench.core("pods/a"));
+        bench.patch("strategic-merge-patch+json", &path, &change).await
+    };
+    let without = |gate: &str| json!({ "schedulingGates": [{ "$patch": "delete", "name": gate }] });
+    let nomination = json!({
+        "metadata": { "uid": created["metadata"]["uid"] },
+        "status": { "nominatedNodeName": "node-x", "conditions": [{ "type": "example.com/placed", "status": "True" }] },
+    });
+    let (code, nominated) = change("/status", nomination).await;
+    assert_eq!((code, &nominated["status"]["nominatedNodeName"]), (200, &json!("node-x")));
+    let freed = |version: &Value| {
+        let metadata = json!({
+            "uid": created["metadata"]["uid"], "resourceVersion": version, "annotations": { "divvy.dev/planned": "{}" },
+        });
+        json!({ "metadata": metadata, "spec": without("example.com/a") })
+    };
+    let answer = change("", freed(&created["metadata"]["resourceVersion"])).await;
+    let (code, reason, message) = refusal(&answer);
+    assert_eq!((code, reason), (409, "Conflict"));
+    assert!(message.contains("the object has been modified"), "{message}");
+    let (code, one) = change("", freed(&nominated["metadata"]["resourceVersion"])).await;
+    assert_eq!((code, &one["spec"]["schedulingGates"]), (200, &json!([{ "name": "example.com/b" }])));
+    assert_eq!(one["metadata"]["annotations"]["divvy.dev/planned"], "{}");
+    assert_eq!(one["status"]["nominatedNodeName"], "node-x");
+    let (code, none) = change("", json!({ "spec": without("example.com/b") })).await;
+    assert_eq!((code, &none["spec"]["schedulingGates"]), (200, &Value::Null));
+    let (code, same) = change("", json!({ "spec": without("example.com/b") })).await;
+    assert_eq!((code, &same["metadata"]["resourceVersion"]), (200, &none["metadata"]["resourceVersion"]));
+    let answer = change("", json!({ "spec": { "schedulingGates": [{ "name": "example.com/c" }] } })).await;
+    let (code, reason, message) = refusal(&answer);
+    assert_eq!((code, reason), (422, "Invalid"));
+    assert!(message.contains("schedulingGates") && message.contains("example.com/c"), "{message}");
+}
+
 pub(crate) async fn ports_of_an_unbound_pod_are_not_forwarded(bench: &Bench) {
     let forward = async || bench.ask("GET", &bench.core("pods/a/portforward?ports=9404"), "", &Value::Null).await;
     assert_eq!(refusal(&forward().await), (404, "NotFound", "pods \"a\" not found"));
