@@ -70,7 +70,7 @@ pub(crate) struct ClusterState {
     pub(crate) gangs: Gangs,
     /// Pods that are to be planned.
     pub(crate) queue: Queue,
-    /// Nodes that may take more than before, since the planner has looked.
+    /// Nodes that may take more than before, if only by evictions, since the planner has looked.
     pub(crate) gained: Touched,
     /// Pods that have our gate and aren't to be planned, as they request no GPUs, or are of another scheduler: by UID, with
     /// namespace and name.
@@ -296,6 +296,7 @@ impl ClusterState {
             Some(State::Reserved(reservation)) if reservation.is_announced() && reservation.planned.node == node => {
                 if !reservation.bound {
                     (reservation.bound, reservation.deadline) = (true, deadline);
+                    self.gained.insert(node.into()); // it can be evicted now
                 }
             }
             Some(state @ (State::Reserved(_) | State::Waiting(_))) => {

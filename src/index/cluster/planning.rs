@@ -130,7 +130,8 @@ impl Index {
             .collect();
         let may_fit = |demand: &Arc<Demand>| {
             let query = Query::new(demand, &self.config);
-            gained.iter().any(|(place, node)| node.takes(demand) && query.at_best(&view, *place).is_some())
+            let fits = |place, node: &Node| node.takes(demand) && query.at_best(&view, place).is_some();
+            gained.iter().any(|(place, node)| fits(*place, node) || self.may_preempt_on(&query, node))
         };
         let wakes = |parked: &Parked| {
             let is_relieved = |demand: &Arc<Demand>| parked.by_quota && relieved.contains(&*demand.namespace);

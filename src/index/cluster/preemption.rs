@@ -35,15 +35,24 @@ const PATIENCE: Duration = Duration::from_millis(50);
 // === impl Index ===
 
 impl Index {
+    fn preempts(&self, demand: &Demand) -> bool {
+        self.config.preempts && !demand.scheduling.never_preempts && demand.scheduling.has_our_gate()
+    }
+
+    /// Whether evictions on this node may make room for a pod.
+    pub(super) fn may_preempt_on(&self, query: &Query<'_>, node: &Node) -> bool {
+        self.preempts(query.demand) && node.is_open_to(query.demand) && node.may_be_cleared_for(query)
+    }
+
     /// Pods whose eviction makes room for one that finds none, and what they leave is kept for it.
     pub(super) fn preempt(&self, demand: &Arc<Demand>, now: Instant) -> Option<Step> {
-        if !self.config.preempts || demand.scheduling.never_preempts || !demand.scheduling.has_our_gate() {
+        if !self.preempts(demand) {
             return None;
         }
         let exceeded = self.exceeded(demand);
         let allowed = demand.avoiding(&exceeded);
         let (query, view) = (Query::new(&allowed, &self.config), self.view());
-        let candidates = view.nodes().filter(|node| node.is_open_to(demand) && node.may_be_cleared_for(&query));
+        let candidates = view.nodes().filter(|node| self.may_preempt_on(&query, node));
         let deadline = Instant::now() + PATIENCE;
         let with_victims =
             candidates.take(MOST_CANDIDATES).filter_map(|node| Some((node, query.victims(node, &[], deadline)?)));
@@ -93,7 +102,11 @@ impl Index {
 // === impl ClusterState ===
 
 impl ClusterState {
+    /// A pod that no scheduler has bound yet is spared: evicted, it would be gone, where it only had to wait.
     fn victim(&self, node: &Node, uid: &str) -> Option<Victim> {
+        if self.reservation_of(uid).is_some_and(|reservation| !reservation.bound) {
+            return None;
+        }
         let holder = node.holders.iter().find(|holder| *holder.uid == *uid)?;
         let (uid, namespace) = (Arc::clone(&holder.uid), Arc::clone(&holder.namespace));
         Some(Victim { uid, namespace, name: Arc::clone(self.name_of(&holder.uid)?) })

@@ -339,6 +339,32 @@ fn pods_are_tried_again_when_a_node_oversubscribes_more() {
 }
 
 #[test]
+fn pods_are_evicted_as_soon_as_that_makes_room_and_not_before_they_are_bound() {
+    let (n1, now) = (node("n1", 1), Instant::now());
+    let config =
+        SchedulingConfig { preempts: true, planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() };
+    let index = Index::new(config);
+    index.apply_gpu_node("n1", &n1);
+    let low = gated("low", 1, 20, 0);
+    let equal = PodView { priority: 9, ..gated("equal", 1, 10, 0) };
+    [&low, &equal].into_iter().for_each(|pod| index.apply_pod(pod, now));
+    let planned = steps(&index, now);
+    assert_eq!(planned.len(), 2);
+    for step in &planned {
+        let pod = if **step.uid() == *"low" { &low } else { &equal };
+        index.apply_pod(&nominated(pod, step), now);
+    }
+    index.apply_pod(&PodView { priority: 9, ..gated("high", 1, 40, 1) }, now);
+    assert_eq!(steps(&index, now), [], "what its equal has is too much, and the other would be gone for good");
+    index.delete_pod("equal");
+    assert_eq!(steps(&index, now), []);
+    let step = planned.iter().find(|step| **step.uid() == *"low").expect("its plan");
+    index.apply_pod(&PodView { node: Some("n1".into()), ..nominated(&low, step) }, now);
+    let [Step::Evict { victims, .. }] = &*steps(&index, now) else { panic!("an eviction") };
+    assert_eq!(&*victims[0].uid, "low");
+}
+
+#[test]
 fn pods_of_lower_priority_are_evicted_for_one_that_fits_nowhere() {
     let (mut n1, now) = (node("n1", 2), Instant::now());
     let config =
