@@ -130,10 +130,10 @@ impl Arrival {
         self.bytes += chunk.len();
         let more = u32::try_from(counted(self.bytes) - before)?;
         if more > 0 && !self.is_beyond {
-            let room = self.budget.permit(more).await;
-            self.is_beyond = room.is_err();
-            let (Ok(room) | Err(room)) = room;
-            self.held.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+            let permit = self.budget.permit(more).await;
+            self.is_beyond = permit.is_err();
+            let (Ok(permit) | Err(permit)) = permit;
+            self.held.0.lock().unwrap_or_else(PoisonError::into_inner).push(permit);
         }
         Ok(Some((chunk, self)))
     }

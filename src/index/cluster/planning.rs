@@ -229,7 +229,9 @@ impl Index {
             node(&view, name).zip(node(&before, name)).is_some_and(|(now, before)| now.has_gained(&before))
         };
         state.gained.extend(touched.into_iter().filter(has_gained));
-        holding.iter().for_each(|holding| state.quotas.compare(holding));
+        if let Some(holding) = &holding {
+            state.quotas.compare(holding);
+        }
         let (fit, all) = (placed + steps.len(), placed + least);
         let reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", group.name);
         parked.reason = Some(reason.into());

@@ -116,14 +116,18 @@ impl Quotas {
             *held = held.each(*totals, u64::saturating_add);
         }
         self.on_nodes.insert(Arc::clone(node), on_node);
-        before.iter().for_each(|before| self.compare(before));
+        for before in &before {
+            self.compare(before);
+        }
     }
 
     /// Forgets what is held on a node, except by pods that stay.
     pub(crate) fn retain(&mut self, node: &str, stays: impl Fn(&str) -> bool) {
         let before = self.holdings_on(node);
         self.take_off(node, stays);
-        before.iter().for_each(|before| self.compare(before));
+        for before in &before {
+            self.compare(before);
+        }
     }
 
     /// What a namespace holds, if it has a quota.

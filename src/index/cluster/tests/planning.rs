@@ -236,7 +236,7 @@ fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
 }
 
 #[test]
-fn members_that_differ_keep_each_other_back_no_more_than_other_pods() {
+fn members_that_differ_do_not_keep_each_other_back() {
     let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
     let label = |pool: &str| Some([("pool".to_owned(), pool.to_owned())].into());
     index.apply_node("n1", NodeObject { labels: label("a").expect("labels"), ..NodeObject::default() });
@@ -257,7 +257,7 @@ fn members_that_differ_keep_each_other_back_no_more_than_other_pods() {
 }
 
 #[test]
-fn members_start_one_by_one_when_their_group_is_gone_or_never_comes() {
+fn members_start_one_by_one_without_their_group() {
     let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
     let alone = |api, name: &str| {
         let group = PodGroup { api, namespace: "default".into(), name: "g".into() };
@@ -339,7 +339,7 @@ fn pods_are_tried_again_when_a_node_oversubscribes_more() {
 }
 
 #[test]
-fn pods_are_evicted_as_soon_as_that_makes_room_and_not_before_they_are_bound() {
+fn pods_are_evicted_once_bound_as_soon_as_that_helps() {
     let (n1, now) = (node("n1", 1), Instant::now());
     let config =
         SchedulingConfig { preempts: true, planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() };
