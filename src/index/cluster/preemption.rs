@@ -90,9 +90,8 @@ impl Index {
             let name = state.reservation_of(&demand.uid).map(|kept| kept.planned.node.clone());
             let node = name.and_then(|name| self.node(&name));
             let node = node.filter(|node| node.refusal(&demand).is_none() && node.is_open_to(&demand));
-            let is_enough =
-                |node: Node| node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.cards);
-            if node.is_none_or(|node| is_enough(node.without(&demand))) {
+            let fits = |node: Node| node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.cards);
+            if node.is_none_or(|node| fits(node.without(&demand))) {
                 self.publish(&mut state, |state| state.failed(&demand.uid));
             }
         }

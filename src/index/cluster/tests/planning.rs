@@ -236,7 +236,7 @@ fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
 }
 
 #[test]
-fn members_that_differ_do_not_keep_each_other_back() {
+fn members_of_a_group_that_differ_do_not_count_as_equal() {
     let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
     let label = |pool: &str| Some([("pool".to_owned(), pool.to_owned())].into());
     index.apply_node("n1", NodeObject { labels: label("a").expect("labels"), ..NodeObject::default() });
@@ -249,15 +249,19 @@ fn members_that_differ_do_not_keep_each_other_back() {
     for min in [1, 2] {
         index.apply_pod_group(group.clone(), PodGroupSpec { min, wait: ENOUGH });
         let of = |number: u32, pool| member(&format!("{min}-{number}"), pool);
-        [of(1, "b"), of(2, "a"), of(3, "a")].iter().for_each(|pod| index.apply_pod(pod, now));
+        for pod in [of(1, "b"), of(2, "a"), of(3, "a")] {
+            index.apply_pod(&pod, now);
+        }
         let uids = [2, 3].map(|number| pair(&format!("{min}-{number}"), "n1"));
         assert_eq!(placed(&index, now), uids, "the first may run on no node");
-        ["1", "2", "3"].iter().for_each(|number| index.delete_pod(&format!("{min}-{number}")));
+        for number in 1..=3 {
+            index.delete_pod(&format!("{min}-{number}"));
+        }
     }
 }
 
 #[test]
-fn members_start_one_by_one_without_their_group() {
+fn members_start_alone_when_their_group_is_gone_or_never_comes() {
     let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
     let alone = |api, name: &str| {
         let group = PodGroup { api, namespace: "default".into(), name: "g".into() };
@@ -339,7 +343,7 @@ fn pods_are_tried_again_when_a_node_oversubscribes_more() {
 }
 
 #[test]
-fn pods_are_evicted_once_bound_as_soon_as_that_helps() {
+fn only_bound_pods_are_evicted_and_as_soon_as_that_helps() {
     let (n1, now) = (node("n1", 1), Instant::now());
     let config =
         SchedulingConfig { preempts: true, planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() };
@@ -347,7 +351,9 @@ fn pods_are_evicted_once_bound_as_soon_as_that_helps() {
     index.apply_gpu_node("n1", &n1);
     let low = gated("low", 1, 20, 0);
     let equal = PodView { priority: 9, ..gated("equal", 1, 10, 0) };
-    [&low, &equal].into_iter().for_each(|pod| index.apply_pod(pod, now));
+    for pod in [&low, &equal] {
+        index.apply_pod(pod, now);
+    }
     let planned = steps(&index, now);
     assert_eq!(planned.len(), 2);
     for step in &planned {

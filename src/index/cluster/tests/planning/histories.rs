@@ -172,14 +172,16 @@ impl Cluster {
         if pods_first {
             show_pods();
         }
-        for at in 0..NAMES.len() {
-            index.apply_node(NAMES[at], self.machines[at].object.clone());
-            index.apply_gpu_node(NAMES[at], &self.report(at));
+        for (at, name) in NAMES.iter().enumerate() {
+            index.apply_node(name, self.machines[at].object.clone());
+            index.apply_gpu_node(name, &self.report(at));
         }
         index.keep_nodes(&NAMES.iter().map(|name| (*name).to_owned()).collect());
         (0..2).for_each(|at| self.tell_quota(&index, at));
         for (at, spec) in self.specs.iter().enumerate() {
-            spec.iter().for_each(|spec| index.apply_pod_group(group(at), *spec));
+            if let Some(spec) = spec {
+                index.apply_pod_group(group(at), *spec);
+            }
         }
         if !pods_first {
             show_pods();
@@ -401,7 +403,7 @@ impl Cluster {
         self.index.apply_node(NAMES[at], self.machines[at].object.clone());
     }
 
-    fn picked(&self, pick: &Pick) -> Option<String> {
+    fn picked(&self, pick: Pick) -> Option<String> {
         let uids: Vec<&String> = self.pods.keys().collect();
         (!uids.is_empty()).then(|| (*pick.get(&uids)).clone())
     }
@@ -418,7 +420,7 @@ impl Cluster {
                 self.unseen.push_back(other);
             }
             Event::OtherGateGoes(pick) => {
-                if let Some(uid) = self.picked(pick) {
+                if let Some(uid) = self.picked(*pick) {
                     self.write(&uid, |pod| {
                         Arc::make_mut(&mut pod.scheduling).gates.retain(|gate| gate == GATE);
                     });
@@ -433,10 +435,10 @@ impl Cluster {
             }
             Event::Show(most) => self.show(*most),
             Event::Schedule(pick, decision) => {
-                self.picked(pick).into_iter().for_each(|uid| self.schedule(&uid, *decision));
+                self.picked(*pick).into_iter().for_each(|uid| self.schedule(&uid, *decision));
             }
             Event::Report(at) => self.admit(*at),
-            Event::End(pick) => self.picked(pick).into_iter().for_each(|uid| self.end(&uid)),
+            Event::End(pick) => self.picked(*pick).into_iter().for_each(|uid| self.end(&uid)),
             Event::Cordon(at) => self.change_node(*at, |node| {
                 node.unschedulable = node.unschedulable.xor(Some(Unschedulable::Cordoned));
             }),
@@ -500,9 +502,9 @@ impl Cluster {
         if !self.is_wild && !self.preempts {
             let overfilled = cards().find(|card| card.held.memory > card.memory_capacity);
             prop_assert!(overfilled.is_none(), "{overfilled:?}");
-            for at in 0..2 {
+            for (at, used) in used.into_iter().enumerate() {
                 let limit = self.limits[at].unwrap_or(u64::MAX).max(self.used[at]);
-                prop_assert!(used[at] <= limit, "{} of {limit}", used[at]);
+                prop_assert!(used <= limit, "{used} of {limit}");
             }
         }
         self.used = used;
