@@ -17,6 +17,7 @@ mod figures;
 mod first_hour;
 mod forced;
 mod gangs;
+mod gates;
 mod guests;
 mod hidden;
 mod hostile;
@@ -82,6 +83,9 @@ fn main() -> ExitCode {
         scenario("units as devices", |c| Box::pin(units::counted_by_the_kubelet(c))),
         scenario("replicas that don't fit wait where sums are counted", |c| Box::pin(refusals::are_few(c))),
         scenario("replicas that don't fit wait with gates", |c| Box::pin(refusals::are_none_with_gates(c))),
+        scenario("ten shapes at once with gates", |c| Box::pin(gates::ten_shapes_at_once(c))),
+        scenario("the leader is frozen with gates", |c| Box::pin(gates::leader_is_frozen(c))),
+        scenario("gates go when the mode changes", |c| Box::pin(gates::mode_changes(c))),
         scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
         scenario("the kubelet rejects pods for their NUMA node", |c| {
             Box::pin(rejections::leave_others_alone_on_one_numa_node(c))

@@ -1,0 +1,128 @@
+//! The default way to schedule, beside a kube-scheduler that nobody has configured.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use divvy_api::ContainerKind::App;
+use divvy_api::names::GATE;
+use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::node::CARD_MEMORY;
+use divvy_e2e::{pods, view};
+use divvy_testkit::pods::PodShape;
+use fake_nvml::Scenario;
+use serde_json::{Value, json};
+
+/// Times that the ten come.
+const TIMES: usize = 9;
+/// Pods without GPUs that come one after another.
+const OTHERS: usize = 10;
+
+async fn begin(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster.change_cards(|scenario| *scenario = Scenario::uniform(8, "NVIDIA H100 80GB HBM3", CARD_MEMORY))?;
+    cluster.restart_daemon(&json!({})).await?;
+    cluster.amounts_ready().await?;
+    cluster.start_webhook().await?;
+    configure(cluster, "gates").await
+}
+
+async fn configure(cluster: &mut Cluster, scheduling: &str) -> anyhow::Result<()> {
+    cluster.configure_webhook(&json!({"scheduling": scheduling})).await?;
+    cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
+    cluster.webhook_called().await
+}
+
+async fn end(cluster: &mut Cluster) -> anyhow::Result<()> {
+    configure(cluster, "extender").await?;
+    cluster.stop_webhook().await?;
+    cluster.renew().await
+}
+
+fn shape(name: String, request: &[(&str, &str)]) -> Value {
+    pods::plain(&PodShape::new(name).with(App, "main", request))
+}
+
+/// Ten shapes at once, which fill five of the eight GPUs if they are put together well, come nine times.
+pub(crate) async fn ten_shapes_at_once(cluster: &mut Cluster) -> anyhow::Result<()> {
+    begin(cluster).await?;
+    for time in 0..TIMES {
+        let pods = (0..10).map(|number| {
+            let (memory, cores) = (format!("{}Gi", 6 + 3 * number), (5 + 3 * number).to_string());
+            shape(format!("p-{time}-{number}"), &[("gpu", "1"), ("gpumem", &memory), ("gpucores", &cores)])
+        });
+        cluster.create_objects(pods.collect()).await?;
+        cluster.all_running(10).await.with_context(|| format!("time {time}"))?;
+        cluster.agree().await?;
+        cluster.clear().await?;
+    }
+    end(cluster).await
+}
+
+/// While the leader is stopped pods without GPUs start as ever, and those with GPUs once the other replica leads.
+pub(crate) async fn leader_is_frozen(cluster: &mut Cluster) -> anyhow::Result<()> {
+    begin(cluster).await?;
+    let before = others(cluster, "before").await?;
+    let leader = cluster.webhook.leader().await.context("no leader")?;
+    cluster.webhook.replicas[leader].program.signal("STOP")?;
+    let during = others(cluster, "during").await;
+    let gpu = shape("gpu".to_owned(), &[("gpu", "1"), ("gpumem", "8Gi")]);
+    let begun = Instant::now();
+    // A review may go to the replica that is stopped, until the Service has the other one alone.
+    let created = cluster.until("creation", 2 * PATIENCE, async |this| {
+        Ok(this.create_objects(vec![gpu.clone()]).await.is_ok().then_some(()))
+    });
+    let started = match created.await {
+        Ok(()) => cluster.all_running(2 * OTHERS + 1).await,
+        Err(error) => Err(error),
+    };
+    let took = begun.elapsed();
+    cluster.webhook.replicas[leader].program.signal("CONT")?;
+    let during = during?;
+    started?;
+    println!(
+        "  {OTHERS} pods without GPUs: {before:.1?}, with the leader stopped {during:.1?}; one with a GPU {took:.1?}"
+    );
+    cluster.clear().await?;
+    end(cluster).await
+}
+
+/// Creates pods without GPUs one after another, and returns how long they take until they all run.
+async fn others(cluster: &mut Cluster, name: &str) -> anyhow::Result<Duration> {
+    let (begun, before) = (Instant::now(), cluster.list().await?.len());
+    for number in 0..OTHERS {
+        cluster.create_objects(vec![shape(format!("{name}-{number}"), &[])]).await?;
+    }
+    cluster.all_running(before + OTHERS).await?;
+    Ok(begun.elapsed())
+}
+
+/// Pods that wait with the gate lose it when the mode changes, and kube-scheduler takes them.
+pub(crate) async fn mode_changes(cluster: &mut Cluster) -> anyhow::Result<()> {
+    begin(cluster).await?;
+    // No GPU has room for a second of these, though the sums of all GPUs have.
+    let pods = (0..9).map(|number| shape(format!("p-{number}"), &[("gpu", "1"), ("gpumem", "60Gi")]));
+    cluster.create_objects(pods.collect()).await?;
+    let gated = |pods: &[Value]| {
+        let has_gate = |pod: &&Value| {
+            let gates = pod["spec"]["schedulingGates"].as_array().into_iter().flatten();
+            gates.into_iter().any(|gate| gate["name"] == GATE)
+        };
+        pods.iter().filter(has_gate).map(|pod| view::name(pod).to_owned()).collect::<Vec<_>>()
+    };
+    let told = async |this: &mut Cluster| {
+        let pods = this.list().await?;
+        let running = pods.iter().filter(|pod| view::is_ready(pod)).count();
+        ensure!(running == 8 && gated(&pods).len() == 1, "{running} run, with gates: {:?}", gated(&pods));
+        let waiting = pods.iter().find(|pod| !view::is_ready(pod)).context("one waits")?;
+        let conditions = waiting["status"]["conditions"].as_array().into_iter().flatten();
+        let placed = conditions.into_iter().find(|condition| condition["type"] == "divvy.dev/Placed");
+        Ok(placed.and_then(|placed| placed["message"].as_str()).map(str::to_owned))
+    };
+    let message = cluster.until("reason of the pod that waits", PATIENCE, told).await?;
+    println!("  {message}");
+    configure(cluster, "node").await?;
+    cluster
+        .until("gates that are gone", PATIENCE, async |this| Ok(gated(&this.list().await?).is_empty().then_some(())))
+        .await?;
+    cluster.clear().await?;
+    end(cluster).await
+}
