@@ -290,7 +290,7 @@ impl ClusterState {
     fn bound(&mut self, uid: &Arc<str>, node: &str, pod: &PodView, demand: Demand, now: Instant) -> Touched {
         let mut touched = Touched::new();
         let deadline = now + REPORTED_WITHIN;
-        self.queue.remove(uid);
+        self.queue.forget(uid);
         let state = self.pods.get_mut(uid).map(|pod| &mut pod.state);
         match state {
             Some(State::Reserved(reservation)) if reservation.is_announced() && reservation.planned.node == node => {
@@ -353,7 +353,7 @@ impl ClusterState {
 
     /// Removes a pod that holds no cards and never will.
     fn forget(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
-        self.queue.remove(uid);
+        self.queue.forget(uid);
         self.astray.remove(uid);
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
         let State::Reserved(reservation) = pod.state else { return Touched::new() };
@@ -482,6 +482,15 @@ impl ClusterState {
         self.gate_astray(&uid, &demand.namespace, &demand.name, is_of_others && demand.scheduling.has_our_gate());
         let (name, priority) = (demand.name.as_str().into(), demand.priority);
         self.pods.insert(uid, Pod { name, priority, state: State::Waiting(demand) });
+    }
+
+    /// Has pods tried again that have been left alone long enough.
+    pub(crate) fn rouse(&mut self, now: Instant) {
+        for uid in self.queue.rested(now) {
+            if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(&uid) {
+                self.wait(Arc::clone(demand));
+            }
+        }
     }
 
     /// Marks a reservation as bound.

@@ -35,6 +35,7 @@ impl ClusterState {
                     return touched;
                 }
                 // The scheduler has found no room, or wants it elsewhere.
+                self.queue.turn_down(uid, now);
                 touched.extend(self.failed(uid));
             }
             // Pods are being evicted for it, and no scheduler has seen it.
@@ -48,6 +49,9 @@ impl ClusterState {
         }
         let (demand, deadline) = (Arc::new(demand), now + REPORTED_WITHIN);
         self.wait(Arc::clone(&demand));
+        if self.queue.rests(uid, now) {
+            self.queue.remove(uid);
+        }
         let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
         match planned_for(pod)
             .filter(|planned| *planned.node == *node && self.config.plans_for(&demand.scheduling.scheduler))

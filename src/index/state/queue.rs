@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -20,7 +20,12 @@ pub(crate) struct Queue {
     /// Lines to try, by the turn of their first pod.
     ready: BTreeSet<(Place, u64)>,
     next: u64,
+    /// Pods for which their scheduler had no use of a nomination, by UID: how often, and until when they are left alone.
+    turned_down: HashMap<Arc<str>, (u32, Instant)>,
 }
+
+/// Longest time for which a pod is left alone.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Which pods wait in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +90,32 @@ impl Queue {
             line.pods.insert(place);
             line.parked = line.parked.take().filter(|_| matches!(line.key, Key::Pods(_)));
         });
+    }
+
+    /// Leaves a pod alone for a while whose scheduler has found no room for it on the node that was nominated: at the first time
+    /// not at all, then for a second, and twice as long with each time. What keeps it off may be nothing that is known here, such
+    /// as a volume, a port or another pod, and its GPUs would be reserved for ever.
+    pub(crate) fn turn_down(&mut self, uid: &Arc<str>, now: Instant) {
+        let times = self.turned_down.get(uid).map_or(0, |(times, _)| times + 1);
+        let seconds = 2_u64.saturating_pow(times) / 2;
+        self.turned_down.insert(Arc::clone(uid), (times, now + Duration::from_secs(seconds).min(LONGEST)));
+    }
+
+    /// Whether a pod is left alone.
+    pub(crate) fn rests(&self, uid: &str, now: Instant) -> bool {
+        self.turned_down.get(uid).is_some_and(|(_, until)| now < *until)
+    }
+
+    /// Pods that have been left alone long enough, and aren't in a line.
+    pub(crate) fn rested(&self, now: Instant) -> Vec<Arc<str>> {
+        let over = self.turned_down.iter().filter(|(uid, (_, until))| *until <= now && !self.has(uid));
+        over.map(|(uid, _)| Arc::clone(uid)).collect()
+    }
+
+    /// Forgets a pod that is bound, or has ended.
+    pub(crate) fn forget(&mut self, uid: &str) {
+        self.remove(uid);
+        self.turned_down.remove(uid);
     }
 
     /// Removes a pod that doesn't wait any more.

@@ -403,3 +403,29 @@ fn pods_of_lower_priority_are_evicted_for_one_that_fits_nowhere() {
     index.delete_pod("lower");
     assert_eq!(placed(&index, now)[0], pair("urgent", "n1"), "what was freed is kept for it");
 }
+
+#[test]
+fn pod_that_its_scheduler_turns_down_is_left_alone() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [mut step] = steps(&index, now).try_into().expect("one step");
+    let turn_down = |step: &Step, now: Instant| {
+        index.nominated("p", now);
+        index.apply_pod(&nominated(&p, step), now);
+        index.apply_pod(&PodView { nominated: None, ..nominated(&p, step) }, now);
+    };
+    let mut at = now;
+    for seconds in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        turn_down(&step, at);
+        if seconds > 0 {
+            assert_eq!(steps(&index, at + Duration::from_secs(seconds - 1)), [], "{seconds}");
+            index.apply_pod(&PodView { nominated: None, ..nominated(&p, &step) }, at);
+            assert_eq!(steps(&index, at), [], "another event of it");
+        }
+        at += Duration::from_secs(seconds);
+        [step] = steps(&index, at).try_into().expect("planned again");
+    }
+    index.delete_pod("p");
+    assert_eq!(steps(&index, at + ENOUGH), []);
+}
