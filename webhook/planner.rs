@@ -17,7 +17,7 @@ use divvy_index::{Index, Step, Victim};
 use divvy_runtime::api_server::{ApiServer, Requests, unanswered};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -210,13 +210,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Evicts pods, each by its UID. Those that a PodDisruptionBudget keeps stay, and what was evicted before them has ended.
+    /// Evicts pods, each by its UID, if the API server would let all of them be evicted: one that a PodDisruptionBudget keeps
+    /// would leave no room, and the others would have ended for nothing.
     async fn evict(&self, victims: &[Victim], until: Instant) -> Result<(), Failure> {
-        for Victim { uid, namespace, name } in victims {
+        let tries = victims.iter().map(|victim| (victim, true));
+        for (Victim { uid, namespace, name }, dry_run) in tries.chain(victims.iter().map(|victim| (victim, false))) {
             let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
             let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
             let delete_options = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            let params = EvictParams { delete_options: Some(delete_options), ..EvictParams::default() };
+            let post_options = PostParams { dry_run, ..PostParams::default() };
+            let params = EvictParams { delete_options: Some(delete_options), post_options };
             match answer(pods.evict(name, &params), until).await {
                 // Gone, or another pod of this name: its room is free, or soon will be.
                 Err(Failure::Refused(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
