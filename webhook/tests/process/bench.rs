@@ -8,6 +8,7 @@ use divvy_api::annotation::{self, Planned};
 use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::fixture;
+use divvy_index::pod_group::PodGroupApi;
 use fake_apiserver::endpoints::{first_endpoint, pod_ip};
 use fake_apiserver::{ApiServer, User, View};
 use http::{Method, Request};
@@ -47,6 +48,22 @@ pub(crate) struct Created {
 // === impl Bench ===
 
 impl Bench {
+    /// Defines the kind of this API, as the program that brings it does.
+    pub(crate) fn define_pod_groups(&self, api: PodGroupApi) {
+        let group = api.group();
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let version =
+            json!({ "name": api.version(), "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+        let names =
+            json!({ "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList" });
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": format!("podgroups.{group}") },
+            "spec": { "group": group, "scope": "Namespaced", "names": names, "versions": [version] },
+        });
+        self.server.create(&definition).unwrap();
+    }
+
     /// A cluster without nodes, in which everybody may do what roles allow.
     pub(crate) async fn new() -> Self {
         let server = ApiServer::start(&[(TOKENS[0], ACCOUNT)]).await.unwrap();

@@ -3,6 +3,7 @@
 use divvy_api::annotation::{self, Planned};
 use divvy_api::names::annotation::PLANNED;
 use divvy_api::names::{GATE, condition};
+use divvy_index::pod_group::{self, PodGroupApi};
 use fake_apiserver::Request;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -234,22 +235,12 @@ async fn gate_goes_from_a_pod_that_requests_no_gpus() {
 #[tokio::test]
 async fn group_larger_than_what_is_written_at_a_time_starts() {
     let bench = Bench::with_nodes(&[("n1", 8)]).await;
-    let group = "scheduling.x-k8s.io";
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    let version =
-        json!({ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-    let names =
-        json!({ "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList" });
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("podgroups.{group}") },
-        "spec": { "group": group, "scope": "Namespaced", "names": names, "versions": [version] },
-    });
-    bench.server.create(&definition).unwrap();
+    let api = PodGroupApi::Coscheduling;
+    bench.define_pod_groups(api);
     bench
         .server
         .create(&json!({
-            "apiVersion": format!("{group}/v1alpha1"), "kind": "PodGroup",
+            "apiVersion": format!("{}/{}", api.group(), api.version()), "kind": "PodGroup",
             "metadata": { "name": "g", "namespace": "default" }, "spec": { "minMember": 40 },
         }))
         .unwrap();
@@ -260,7 +251,7 @@ async fn group_larger_than_what_is_written_at_a_time_starts() {
             !names.iter().any(|name| freed(&bench.server.get("Pod", "default", name).unwrap_or_default()).is_some())
         );
         let mut member = gated(name, 8);
-        member["metadata"]["labels"] = json!({ format!("{group}/pod-group"): "g" });
+        member["metadata"]["labels"] = json!({ pod_group::LABEL: "g" });
         bench.server.create(&member).unwrap();
     }
     for name in &names {

@@ -76,19 +76,8 @@ async fn lists_of_strangers_kinds_that_fail_hold_nothing_up() {
         (PodGroupApi::Coscheduling, StatusCode::INTERNAL_SERVER_ERROR),
     ];
     for (api, code) in broken {
-        let group = api.group();
-        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        let version =
-            json!({ "name": api.version(), "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-        let names =
-            json!({ "kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList" });
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": { "name": format!("podgroups.{group}") },
-            "spec": { "group": group, "scope": "Namespaced", "names": names, "versions": [version] },
-        });
-        bench.server.create(&definition).unwrap();
-        bench.server.fail("list", &format!("/apis/{group}/"), usize::MAX, code);
+        bench.define_pod_groups(api);
+        bench.server.fail("list", &format!("/apis/{}/", api.group()), usize::MAX, code);
     }
     let replica = bench.start("divvy-webhook-a", &json!({}));
     replica.ready().await;
