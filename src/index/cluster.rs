@@ -385,10 +385,21 @@ impl Index {
         let mut unknown = Vec::new();
         let nodes = view.look_up(names, |name| unknown.push(name));
         let own = self.reserved_place(query, &view);
-        let (near, others) = self.near(query, &view, nodes);
-        let mut ranking = Ranking { unknown, ..self.rank_nodes(query, &view, (others, all), own) };
+        Ranking { unknown, ..self.rank_near_first(query, &view, (nodes, all), own) }
+    }
+
+    /// Ranks nodes, those near other pods of the pod's group first.
+    fn rank_near_first(
+        &self,
+        query: &Query<'_>,
+        view: &View,
+        (nodes, all): (Vec<NodeRef>, bool),
+        own: Option<u32>,
+    ) -> Ranking {
+        let (near, others) = self.near(query, view, nodes);
+        let mut ranking = self.rank_nodes(query, view, (others, all), own);
         if !near.is_empty() {
-            ranking.add_near(self.rank_nodes(query, &view, (near, all), own));
+            ranking.add_near(self.rank_nodes(query, view, (near, all), own));
         }
         ranking
     }

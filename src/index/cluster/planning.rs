@@ -249,18 +249,15 @@ impl Index {
             let allowed = demand.avoiding(&exceeded);
             let (query, view) = (Query::new(&allowed, &self.config), self.view());
             let takes = |asked: &NodeRef| view.node(asked.place).is_some_and(|node| node.takes(demand));
-            let nodes: Vec<NodeRef> = view.all().filter(takes).collect();
-            if nodes.is_empty() {
-                return Err(Nowhere { by_quota, is_lacking: true });
-            }
-            let (near, others) = self.near(&query, &view, nodes);
-            let mut ranking = self.rank_nodes(&query, &view, (others, false), None);
-            if !near.is_empty() {
-                ranking.add_near(self.rank_nodes(&query, &view, (near, false), None));
+            let nodes = || view.all().filter(takes).collect::<Vec<NodeRef>>();
+            let mut ranking = self.rank_near_first(&query, &view, (nodes(), false), None);
+            if ranking.fitting.is_empty() && ranking.unrated > 0 {
+                // No scheduler waits here, and a pod that is parked isn't tried again before something changes.
+                ranking = self.rank_near_first(&query, &view, (nodes(), true), None);
             }
             shortlist(&mut ranking.fitting, 1);
             let Some(best) = ranking.fitting.first().and_then(|(best, _)| view.node(best.place)) else {
-                return Err(Nowhere { by_quota, is_lacking: false });
+                return Err(Nowhere { by_quota, is_lacking: !view.all().any(|asked| takes(&asked)) });
             };
             let until = (Source::Planned, now + BOUND_WITHIN);
             let mut state = unpoisoned(self.state.lock());
