@@ -160,10 +160,8 @@ impl Sent {
             if due.len() == MOST || now.duration_since(patience.since) < pending_for {
                 continue;
             }
-            // What else the planner looks at may differ within a shape.
-            let terms = format!("{:?}", (&demand.requests, &demand.scheduling.selection, &demand.namespace));
-            let shape = (demand.shape(), demand.group.clone(), terms);
-            let Some(reason) = reasons.entry(shape).or_insert_with(|| why_not(demand)) else { continue };
+            let alike = (demand.class(), demand.group.clone());
+            let Some(reason) = reasons.entry(alike).or_insert_with(|| why_not(demand)) else { continue };
             let note = shortened(reason.clone());
             // Numbers change all the time, and the events with them would be many.
             let stands =

@@ -155,7 +155,11 @@ impl Index {
 
     /// Applies a `GpuNode` that was added or changed.
     pub fn apply_gpu_node(&self, name: &str, node: &GpuNode) {
-        self.change(|state| state.report(name, Ok(node)));
+        let (mut state, before) = (unpoisoned(self.state.lock()), self.node(name));
+        self.publish(&mut state, |state| state.report(name, Ok(node)));
+        let now = self.node(name);
+        let freed = now.filter(|now| before.is_none_or(|before| now.has_gained(&before)));
+        state.freed = freed.map(|node| Arc::clone(&node.name)).or(state.freed.take());
     }
 
     /// Applies a `GpuNode` that can't be decoded. The node takes no pods until it can.

@@ -87,6 +87,16 @@ pub struct Shape {
     preferences: Preferences,
 }
 
+/// All by which pods that wait may differ: where one of a class finds no place, none does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Class {
+    shape: Shape,
+    namespace: String,
+    priority: i32,
+    /// Requests, node selection and all else, as text.
+    terms: String,
+}
+
 /// The policies by which a pod's cards and its node are chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Policies {
@@ -238,6 +248,14 @@ impl Demand {
         let facts =
             |ContainerRequest { kind, profile, request, .. }: &ContainerRequest| (*kind, profile.clone(), *request);
         Shape { requests: self.containers.iter().map(facts).collect(), preferences: self.preferences.clone() }
+    }
+
+    /// Class, by which pods wait in one line.
+    pub fn class(&self) -> Class {
+        let Self { namespace, priority, requests, scheduling, .. } = self;
+        // Nobody is evicted for a pod whose scheduler has seen it.
+        let terms = (requests, &scheduling.selection, scheduling.never_preempts, scheduling.has_our_gate());
+        Class { shape: self.shape(), namespace: namespace.clone(), priority: *priority, terms: format!("{terms:?}") }
     }
 
     /// Policies of the pod's annotations, else those that are configured; for whole MIG instances the tightest, as no other

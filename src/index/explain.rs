@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_api::annotation::{self, Cards, DialectAnnotation, Document as _, Planned};
-use divvy_api::names::annotation::{CARDS, INPUTS, PLANNED};
+use divvy_api::names::annotation::{CARDS, INPUTS};
 use divvy_api::pod::peak;
 use divvy_api::request::Totals;
 use divvy_api::{ContainerKind, ContainerRequest, Cores, MemoryAmount, MigProfile};
@@ -349,8 +349,7 @@ impl State {
         if let Some(cards) = given {
             return Self::Given { node, cards };
         }
-        let planned = pod.annotations.get(PLANNED).and_then(|text| annotation::decode::<Planned>(text).ok());
-        Self::Bound { planned: planned.filter(|planned| planned.node == node), node }
+        Self::Bound { planned: pod.planned().filter(|planned| planned.node == node), node }
     }
 }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use divvy_api::ContainerSpec;
+use divvy_api::annotation::{self, Planned};
 use divvy_api::names::GATE;
+use divvy_api::names::annotation::PLANNED;
 use divvy_api::pod::wire::Resources;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Serialize, Serializer};
@@ -98,6 +100,15 @@ pub struct ListedPod {
     pub pod: PodView,
     /// `metadata.resourceVersion`, from which a watch goes on.
     pub resource_version: Option<String>,
+}
+
+// === impl PodView ===
+
+impl PodView {
+    /// GPUs that were planned for it, as its annotation names them.
+    pub fn planned(&self) -> Option<Planned> {
+        annotation::decode(self.annotations.get(PLANNED)?).ok()
+    }
 }
 
 // === impl SchedulingTerms ===

@@ -17,9 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use divvy_api::Tier;
-use divvy_api::annotation::{self, Planned};
 use divvy_api::gpunode::GpuNode;
-use divvy_api::names::annotation::PLANNED;
 use divvy_api::names::{CLIQUE, GATE};
 use divvy_api::pod::PodSum;
 use divvy_api::pod::wire::Resources;
@@ -39,8 +37,8 @@ pub use report::Unusable;
 
 use distribution::RequestDistribution;
 use gangs::Gangs;
+pub(crate) use queue::Parked;
 use queue::Queue;
-pub(crate) use queue::{Class, Parked};
 use quotas::Quotas;
 use report::{Report, Reported};
 use requested::Requested;
@@ -63,7 +61,7 @@ pub(crate) struct ClusterState {
     /// Pods that have ended since a list of pods was begun, which may still contain them.
     ended: Option<BTreeSet<Arc<str>>>,
     /// Node whose report was the last by which a pod may fit that didn't before.
-    freed: Option<Arc<str>>,
+    pub(crate) freed: Option<Arc<str>>,
     shared: SharedValues,
     requested: Requested,
     pub(crate) quotas: Quotas,
@@ -102,6 +100,14 @@ enum State {
 /// Nodes that have to be published anew.
 pub(crate) type Touched = BTreeSet<Arc<str>>;
 
+// === impl Pod ===
+
+impl Pod {
+    fn new(demand: &Demand, state: State) -> Self {
+        Self { name: demand.name.as_str().into(), priority: demand.priority, state }
+    }
+}
+
 // === impl ClusterState ===
 
 impl ClusterState {
@@ -134,10 +140,6 @@ impl ClusterState {
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         if let Ok(report) = &report {
             self.shared.come(&report.hardware);
-            let before = self.reports.get(&name).and_then(|before| before.as_ref().ok());
-            if before.is_none_or(|before| report.may_fit_more(before)) {
-                self.freed = Some(Arc::clone(&name));
-            }
         }
         if let Some(Ok(before)) = self.reports.insert(Arc::clone(&name), report) {
             self.shared.go(&before.hardware);
@@ -275,11 +277,10 @@ impl ClusterState {
         if let (Some(node), true) = (&pod.node, before != Some(demand.priority)) {
             touched.extend(self.known_node(node));
         }
-        self.pods.entry(Arc::clone(&uid)).and_modify(|known| known.priority = demand.priority).or_insert_with(|| Pod {
-            name: demand.name.as_str().into(),
-            priority: demand.priority,
-            state: State::Waiting(Arc::new(demand.clone())),
-        });
+        self.pods
+            .entry(Arc::clone(&uid))
+            .and_modify(|known| known.priority = demand.priority)
+            .or_insert_with(|| Pod::new(&demand, State::Waiting(Arc::new(demand.clone()))));
         match &pod.node {
             Some(node) => touched.extend(self.bound(&uid, node, pod, demand, now)),
             None => touched.extend(self.unbound(&uid, pod, demand, now)),
@@ -306,7 +307,7 @@ impl ClusterState {
                     (is_elsewhere, is_ours) = (elsewhere.source.is_nominated(), elsewhere.source.is_ours());
                     touched.extend(self.unlist(uid, &elsewhere.planned.node));
                 }
-                match planned_for(pod) {
+                match pod.planned() {
                     Some(planned) if planned.node == node => {
                         let demand = Arc::new(demand);
                         let (source, bound) = (Source::Read, true);
@@ -417,13 +418,12 @@ impl ClusterState {
     pub(crate) fn reserve(&mut self, uid: &Arc<str>, reservation: Reservation) -> Touched {
         let node =
             self.known_node(&reservation.planned.node).unwrap_or_else(|| reservation.planned.node.as_str().into());
-        let priority = reservation.demand.priority;
         self.queue.remove(uid);
         let Demand { namespace, requests, .. } = &*reservation.demand;
         let mut touched = self.move_in(uid, namespace, &node, requests);
         self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
-        let name = reservation.demand.name.as_str().into();
-        self.pods.insert(Arc::clone(uid), Pod { name, priority, state: State::Reserved(Box::new(reservation)) });
+        let demand = Arc::clone(&reservation.demand);
+        self.pods.insert(Arc::clone(uid), Pod::new(&demand, State::Reserved(Box::new(reservation))));
         touched.insert(node);
         touched
     }
@@ -434,7 +434,7 @@ impl ClusterState {
         if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(uid) {
             let mut demand = Demand::clone(demand);
             Arc::make_mut(&mut demand.scheduling).gates.retain(|gate| gate != GATE);
-            self.wait(Arc::new(demand));
+            self.wait(&Arc::new(demand));
         }
         Touched::new()
     }
@@ -471,24 +471,23 @@ impl ClusterState {
     }
 
     /// Has a pod wait, and be planned if that is ours to do.
-    fn wait(&mut self, demand: Arc<Demand>) {
+    fn wait(&mut self, demand: &Arc<Demand>) {
         let uid = Arc::clone(&demand.uid);
         let is_of_others = !self.config.plans_for(&demand.scheduling.scheduler);
         if is_of_others || demand.scheduling.has_other_gates() {
             self.queue.remove(&uid);
         } else {
-            self.queue.add(&demand);
+            self.queue.add(demand);
         }
         self.gate_astray(&uid, &demand.namespace, &demand.name, is_of_others && demand.scheduling.has_our_gate());
-        let (name, priority) = (demand.name.as_str().into(), demand.priority);
-        self.pods.insert(uid, Pod { name, priority, state: State::Waiting(demand) });
+        self.pods.insert(uid, Pod::new(demand, State::Waiting(Arc::clone(demand))));
     }
 
     /// Has pods tried again that have been left alone long enough.
     pub(crate) fn rouse(&mut self, now: Instant) {
         for uid in self.queue.rested(now) {
             if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(&uid) {
-                self.wait(Arc::clone(demand));
+                self.wait(&Arc::clone(demand));
             }
         }
     }
@@ -525,7 +524,7 @@ impl ClusterState {
         };
         let (demand, node) = (Arc::clone(&reservation.demand), reservation.planned.node.clone());
         let uid = Arc::clone(&demand.uid);
-        self.wait(demand);
+        self.wait(&demand);
         self.move_out(&uid);
         self.unlist(&uid, &node)
     }
@@ -539,12 +538,11 @@ impl ClusterState {
                 continue;
             };
             let (node, demand) = (reservation.planned.node.clone(), Arc::clone(&reservation.demand));
-            let (source, priority, is_bound) = (reservation.source, demand.priority, reservation.bound);
+            let (source, is_bound) = (reservation.source, reservation.bound);
             if is_bound {
-                let name = demand.name.as_str().into();
-                self.pods.insert(Arc::clone(&uid), Pod { name, priority, state: State::Confirmed });
+                self.pods.insert(Arc::clone(&uid), Pod::new(&demand, State::Confirmed));
             } else {
-                self.wait(demand);
+                self.wait(&demand);
                 self.move_out(&uid);
             }
             match source {
@@ -671,11 +669,6 @@ impl ClusterState {
         holders.extend(rest);
         holders.into()
     }
-}
-
-/// The plan that a pod carries.
-fn planned_for(pod: &PodView) -> Option<Planned> {
-    annotation::decode(pod.annotations.get(PLANNED)?).ok()
 }
 
 fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {

@@ -97,7 +97,7 @@ impl Index {
         let _one_group_at_a_time = unpoisoned(self.holding.lock());
         let position = |node: &str| names.iter().position(|name| *name == node);
         let turn = self.turn(demand, |node| position(node).is_some(), now);
-        let due = match turn {
+        let (due, until) = match turn {
             Turn::None => return Held::Nothing,
             Turn::Reserved(node) => return position(&node).map_or(Held::Nothing, Held::At),
             Turn::Unseen(reason) => return Held::Unseen(reason.into()),
@@ -106,10 +106,11 @@ impl Index {
                 self.give_up_group(demand);
                 return Held::Refused(reason);
             }
-            Turn::Due(due) => due,
+            Turn::Due(due, until) => (due, until),
         };
         let before = self.view().version();
-        let Tried { held, node_of_asked, others_failed, over_quota, .. } = self.hold_all(&due, &demand.uid, names);
+        let Tried { held, node_of_asked, others_failed, over_quota, .. } =
+            self.hold_all(&due, &demand.uid, (names, until));
         let (fit, all) = (due.placed + held, due.placed + due.least.max(held + 1));
         let mut reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", due.group.name);
         if let Some(over_quota) = over_quota {
@@ -124,7 +125,7 @@ impl Index {
                 unpoisoned(self.state.lock()).gangs.refuse(&due.group, &reason, after, now);
             }
         } else {
-            unpoisoned(self.state.lock()).gangs.hold(&due.group, due.until);
+            unpoisoned(self.state.lock()).gangs.hold(&due.group, until);
             if let Some(at) = node_of_asked.and_then(|node| position(&node)) {
                 return Held::At(at);
             }
@@ -154,14 +155,11 @@ impl Index {
     }
 
     /// Holds GPUs for the asked member, and for others until enough have some, or too few are left.
-    fn hold_all(&self, due: &Due, asked: &str, names: &[&str]) -> Tried {
+    fn hold_all(&self, due: &Due, asked: &str, (names, until): (&[&str], Instant)) -> Tried {
         let try_one = |tried: &mut Tried, member: &Arc<Demand>| {
             let is_asked = &*member.uid == asked;
-            let node = if is_asked {
-                self.hold_one(member, names, due.until)
-            } else {
-                self.hold_beside(member, names, due.until)
-            };
+            let node =
+                if is_asked { self.hold_one(member, names, until) } else { self.hold_beside(member, names, until) };
             if node.is_some() {
                 tried.held += 1;
             } else {

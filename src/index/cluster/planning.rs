@@ -16,7 +16,7 @@ use crate::demand::Demand;
 use crate::fit::Query;
 use crate::ranking::shortlist;
 use crate::snapshot::{Node, NodeRef, View};
-use crate::state::{BOUND_WITHIN, Class, Due, Parked, REPORTED_WITHIN, Source, Start, Touched};
+use crate::state::{BOUND_WITHIN, Due, Parked, REPORTED_WITHIN, Source, Start, Touched};
 use crate::unpoisoned;
 
 /// What is to be written of a pod.
@@ -166,8 +166,7 @@ impl Index {
     fn plan_some(&self, pods: &[Arc<Demand>], now: Instant) -> Result<Vec<Step>, Parked> {
         let (mut failed, mut parked) = (HashSet::new(), Parked::default());
         for demand in pods {
-            let class = Class::of(demand);
-            if failed.contains(&class) {
+            if !failed.is_empty() && failed.contains(&demand.class()) {
                 continue;
             }
             match self.place(demand, now) {
@@ -176,7 +175,7 @@ impl Index {
                     if let Some(evictions) = self.preempt(demand, now) {
                         return Ok(vec![evictions]);
                     }
-                    failed.insert(class);
+                    failed.insert(demand.class());
                     parked.add(demand, &nowhere, now);
                 }
             }
@@ -195,8 +194,7 @@ impl Index {
             if steps.len() == *least || members.len() - failures < *least {
                 break;
             }
-            let class = Class::of(demand);
-            if failed.contains(&class) {
+            if !failed.is_empty() && failed.contains(&demand.class()) {
                 failures += 1;
                 continue;
             }
@@ -206,7 +204,7 @@ impl Index {
                     steps.extend(step);
                 }
                 Err(nowhere) => {
-                    failed.insert(class);
+                    failed.insert(demand.class());
                     failures += 1;
                     parked.add(demand, &nowhere, now);
                 }

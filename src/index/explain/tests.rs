@@ -1,5 +1,6 @@
 use divvy_api::annotation::{CardShare, PlannedCards};
 use divvy_api::gpunode::{CORDONED, GpuNode, Health};
+use divvy_api::names::annotation::PLANNED;
 use divvy_api::{Memory, Share, Tier};
 
 use super::*;

@@ -90,8 +90,8 @@ pub(crate) enum Turn {
     Refused(Arc<str>),
     /// The group would exceed a quota.
     Exceeds(Arc<str>),
-    /// GPUs are to be held for it and for others.
-    Due(Due),
+    /// GPUs are to be held for it and for others, at most until then.
+    Due(Due, Instant),
 }
 
 /// A pod for which GPUs are held until enough of its group are bound.
@@ -126,8 +126,6 @@ pub(crate) struct Due {
     pub(crate) least: usize,
     /// Members that are bound, need no GPUs, or have some.
     pub(crate) placed: usize,
-    /// Until when, at most.
-    pub(crate) until: Instant,
 }
 
 /// Longest time for which a group gives way to others.
@@ -217,6 +215,18 @@ impl Gangs {
     }
 }
 
+// === impl Due ===
+
+impl Due {
+    /// Why a group can't start of which there are too few pods.
+    fn too_few(&self) -> Option<Arc<str>> {
+        let Self { group, members, least, placed } = self;
+        let (name, min, seen) = (&group.name, placed + least, members.len() + placed);
+        let reason = || format!("pod group {name} needs {min} pods at once, and there are {seen}").into();
+        (members.len() < *least).then(reason)
+    }
+}
+
 // === impl ClusterState ===
 
 impl ClusterState {
@@ -267,16 +277,13 @@ impl ClusterState {
         if *stage == Stage::Gated {
             return Turn::Unseen("the pod's scheduling gates are not known to be gone yet: try again".to_owned());
         }
-        let (mut missing, placed) = self.missing(members, scheduler);
-        let least = spec.min.saturating_sub(placed);
-        let name = &group.name;
-        if missing.len() < least {
-            let (min, seen) = (spec.min, missing.len() + placed);
-            return Turn::Refused(format!("pod group {name} needs {min} pods at once, and there are {seen}").into());
+        let due = self.together(group, spec, members, scheduler);
+        if let Some(too_few) = due.too_few() {
+            return Turn::Refused(too_few);
         }
         let until = match term {
             Some(Term::Pauses(until)) if now < *until => {
-                let (held, pause) = (spec.wait.as_secs(), pause(spec).as_secs());
+                let (name, held, pause) = (&group.name, spec.wait.as_secs(), pause(spec).as_secs());
                 let reason = format!(
                     "pod group {name}: GPUs were held for {held} s, and too few of its pods were bound: others come first \
                      for {pause} s"
@@ -286,12 +293,29 @@ impl ClusterState {
             Some(Term::Holds(until)) if now < *until => *until,
             Some(_) | None => now + spec.wait,
         };
-        let exceeded = self.quotas.used_up_by(&asked.namespace, &missing, least).filter(|_| least > 0);
-        if let Some(reason) = exceeded {
-            return Turn::Exceeds(format!("pod group {name}: {reason}").into());
+        match self.over_quota(&due) {
+            Some(reason) => Turn::Exceeds(reason),
+            None => Turn::Due(due, until),
         }
-        missing.sort_by_key(|demand| Reverse(demand.size()));
-        Turn::Due(Due { group: Arc::clone(group), members: missing, least, placed, until })
+    }
+
+    /// The members of a group that this scheduler is to place, the largest first, and how many of them have to start together.
+    fn together(
+        &self,
+        group: &Arc<PodGroup>,
+        spec: PodGroupSpec,
+        members: &BTreeMap<Arc<str>, Member>,
+        scheduler: &str,
+    ) -> Due {
+        let (mut members, placed) = self.missing(members, scheduler);
+        members.sort_by_key(|demand| Reverse(demand.size()));
+        Due { group: Arc::clone(group), members, least: spec.min.saturating_sub(placed), placed }
+    }
+
+    /// Which quota keeps a group from starting, and by what.
+    fn over_quota(&self, Due { group, members, least, .. }: &Due) -> Option<Arc<str>> {
+        let reason = self.quotas.used_up_by(&group.namespace, members, *least).filter(|_| *least > 0)?;
+        Some(format!("pod group {}: {reason}", group.name).into())
     }
 
     /// Which pods of a line are to be placed now.
@@ -310,24 +334,19 @@ impl ClusterState {
         let Some((members, Member { scheduler, .. })) = members.zip(member) else {
             return Start::Pods(first.into_iter().chain(pods).collect());
         };
-        let (mut missing, placed) = self.missing(members, scheduler);
-        let least = spec.min.saturating_sub(placed);
-        if least == 0 {
+        let mut due = self.together(group, *spec, members, scheduler);
+        if due.least == 0 {
             return Start::Pods(first.into_iter().chain(pods).collect());
         }
-        let (name, namespace) = (&group.name, &group.namespace);
-        if missing.len() < least {
-            let (min, seen) = (spec.min, missing.len() + placed);
-            let reason = format!("pod group {name} needs {min} pods at once, and there are {seen}").into();
-            return Start::Waits(Parked { reason: Some(reason), ..Parked::default() });
+        if let Some(too_few) = due.too_few() {
+            return Start::Waits(Parked { reason: Some(too_few), ..Parked::default() });
         }
-        if let Some(reason) = self.quotas.used_up_by(namespace, &missing, least) {
-            let reason = Some(format!("pod group {name}: {reason}").into());
-            missing.truncate(1);
-            return Start::Waits(Parked { by_quota: true, samples: missing, reason, lacking_since: None });
+        if let Some(reason) = self.over_quota(&due) {
+            due.members.truncate(1);
+            let (samples, reason) = (due.members, Some(reason));
+            return Start::Waits(Parked { by_quota: true, samples, reason, lacking_since: None });
         }
-        missing.sort_by_key(|demand| Reverse(demand.size()));
-        Start::Together(Due { group: Arc::clone(group), members: missing, least, placed, until: Instant::now() })
+        Start::Together(due)
     }
 
     /// Members that this scheduler is to place and that have no GPUs yet, and how many are bound, need none, or have some.

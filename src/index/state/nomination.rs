@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use divvy_placement::{Card, plan};
 
-use super::{ClusterState, Touched, planned_for};
+use super::{ClusterState, Touched};
 use crate::demand::Demand;
 use crate::pod::PodView;
 use crate::snapshot::Holder;
@@ -48,12 +48,13 @@ impl ClusterState {
             None => {}
         }
         let (demand, deadline) = (Arc::new(demand), now + REPORTED_WITHIN);
-        self.wait(Arc::clone(&demand));
+        self.wait(&demand);
         if self.queue.rests(uid, now) {
             self.queue.remove(uid);
         }
         let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
-        match planned_for(pod)
+        match pod
+            .planned()
             .filter(|planned| *planned.node == *node && self.config.plans_for(&demand.scheduling.scheduler))
         {
             Some(planned) => {

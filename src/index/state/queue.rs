@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::demand::{Demand, Shape};
+use crate::demand::{Class, Demand};
 use crate::pod_group::{PodGroup, PodGroupApi};
 
 /// Lines of waiting pods. A line is tried again and again until it is [parked](Self::park).
@@ -33,16 +33,6 @@ enum Key {
     Pods(Class),
     /// The pods of a group start together.
     Group(Arc<PodGroup>),
-}
-
-/// What makes pods equal: where one finds no room, none does.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Class {
-    shape: Shape,
-    namespace: String,
-    priority: i32,
-    /// Requests, node selection and all else, as text.
-    terms: String,
 }
 
 /// Turn of a pod: higher priorities first, then older pods.
@@ -211,17 +201,6 @@ impl Queue {
 impl Key {
     fn of(demand: &Demand) -> Self {
         let group = demand.group.as_ref();
-        group.map_or_else(|| Self::Pods(Class::of(demand)), |group| Self::Group(Arc::clone(group)))
-    }
-}
-
-// === impl Class ===
-
-impl Class {
-    pub(crate) fn of(demand: &Demand) -> Self {
-        let Demand { namespace, priority, requests, scheduling, .. } = demand;
-        // Nobody is evicted for a pod whose scheduler has seen it.
-        let terms = (&requests, &scheduling.selection, scheduling.never_preempts, scheduling.has_our_gate());
-        Self { shape: demand.shape(), namespace: namespace.clone(), priority: *priority, terms: format!("{terms:?}") }
+        group.map_or_else(|| Self::Pods(demand.class()), |group| Self::Group(Arc::clone(group)))
     }
 }

@@ -1,6 +1,6 @@
 //! `GpuNode`s, validated: an inconsistent one makes its node unusable, and only that one.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use divvy_api::gpunode::{
@@ -180,15 +180,6 @@ impl Report {
             clique,
             ledger_revision,
         })
-    }
-
-    /// Whether a pod may fit by this report that didn't by the one before: something is free, healthy or open again, or otherwise.
-    pub(crate) fn may_fit_more(&self, before: &Self) -> bool {
-        let now: HashMap<&str, &Reported> = self.pods.iter().map(|pod| (&*pod.uid, pod)).collect();
-        let is_there = |pod: &Reported| now.get(&*pod.uid).is_some_and(|now| now.on == pod.on);
-        !before.pods.iter().all(is_there)
-            || (&self.closed, &self.unhealthy, &self.slots) != (&before.closed, &before.unhealthy, &before.slots)
-            || self.hardware != before.hardware
     }
 
     pub(crate) fn pod(&self, uid: &str) -> Option<&Reported> {
