@@ -636,6 +636,12 @@ fn release_is_told_once_and_only_while_a_pod_waits() {
     index.apply_pod(&pod("waits", 1, 10, 0), Instant::now());
     assert_eq!(index.take_freed(), None, "it is asked with what is known");
     assert_eq!(report(&index, &["a", "b"]), None, "nothing was released");
+    index.apply_node("n1", NodeObject::default());
+    report(&index, &["a", "b"]);
+    let taints =
+        [taint::SOFT[0]].map(|key| Taint { key: key.into(), effect: taint::EFFECT.into(), ..Taint::default() });
+    index.apply_node("n1", NodeObject { taints: taints.into(), ..NodeObject::default() });
+    assert_eq!(report(&index, &["a", "b"]), None, "a soft taint keeps no pod off");
     assert_eq!(report(&index, &["a"]).as_deref(), Some("n1"));
     assert_eq!((index.take_freed(), report(&index, &["a"])), (None, None), "told before");
     n1.spec.unschedulable_cards = vec!["GPU-n1-1".to_owned()];

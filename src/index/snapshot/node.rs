@@ -154,7 +154,10 @@ impl Node {
                 || now.held.pods < before.held.pods
                 || now.free_slots > before.free_slots
         };
-        let is_known = |object: &Option<Arc<NodeObject>>| object.as_ref().map(Arc::as_ptr);
+        let is_changed = match (&self.object, &before.object) {
+            (Some(now), Some(before)) => !Arc::ptr_eq(now, before) && !now.schedules_like(before),
+            (now, before) => now.is_some() != before.is_some(),
+        };
         let has_more_free = match (&self.free, &before.free) {
             (Some(now), Some(before)) => before.lacks(now).is_some(),
             (now, before) => now.is_some() != before.is_some(),
@@ -162,7 +165,7 @@ impl Node {
         self.closed.is_none()
             && (has_more_free
                 || before.closed.is_some()
-                || is_known(&self.object) != is_known(&before.object)
+                || is_changed
                 || self.unschedulable != before.unschedulable
                 || self.kind() != before.kind()
                 || self.cards.iter().zip(&before.cards).any(more))
