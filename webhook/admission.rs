@@ -28,7 +28,7 @@ use divvy_api::ResourceNames;
 use divvy_api::request::Defaults;
 use divvy_dialects::Dialect;
 use divvy_index::Feasibility;
-use divvy_index::demand::Demand;
+use divvy_index::demand::{Demand, PlannedPods};
 
 use pod::Pod;
 use refusal::Refusal;
@@ -49,9 +49,8 @@ pub struct Settings {
     pub tolerate_soft_taints: bool,
     /// Whether pods are made to prefer the hinted nodes: for clusters whose scheduler has no extender.
     pub prefer_hinted_nodes: bool,
-    /// Schedulers whose pods wait with the [gate](divvy_api::names::GATE) until the leader has planned them; none unless the leader
-    /// plans.
-    pub gated_schedulers: Vec<String>,
+    /// Pods that wait with the [gate](divvy_api::names::GATE) until the leader has planned them.
+    pub planned: PlannedPods,
     /// Whether pods that request whole GPUs get all memory and compute of them as amounts: for schedulers that count amounts
     /// alone, to which a GPU of which a part is in use has as many free slots as one that is free.
     pub whole_gpus_have_amounts: bool,

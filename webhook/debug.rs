@@ -29,10 +29,6 @@ impl DebugState {
     pub fn read(&self) -> Value {
         let Self { index, leader, sync_status } = self;
         let reserved = index.reserved().into_iter().map(|(uid, node)| json!({ "podUid": &*uid, "node": node }));
-        let held = index.held().into_iter().map(|pod| {
-            let group = &pod.group;
-            json!({ "podUid": &*pod.uid, "node": pod.node, "namespace": group.namespace, "podGroup": group.name })
-        });
         let waiting = index.waiting().into_iter().map(|pod| {
             json!({
                 "podUid": &*pod.uid, "namespace": pod.namespace, "name": pod.name, "priority": pod.priority,
@@ -47,7 +43,6 @@ impl DebugState {
             "leader": leading(&leader.borrow(), Instant::now()),
             "watches": watches(&sync_status.borrow()),
             "reservations": reserved.collect::<Vec<_>>(),
-            "heldPods": held.collect::<Vec<_>>(),
             "reservationOutcomes": outcomes.into_iter().collect::<Map<_, _>>(),
             "waitingPods": waiting.collect::<Vec<_>>(),
             "distributionPods": index.counted_pods(),

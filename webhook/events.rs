@@ -201,7 +201,7 @@ fn shortened(mut note: String) -> String {
 mod tests {
     use divvy_api::gpunode::GpuNode;
     use divvy_api::names::GATE;
-    use divvy_index::demand::SchedulingConfig;
+    use divvy_index::demand::{PlannedPods, SchedulingConfig};
     use divvy_index::fixture::{node, pod, share, status};
     use divvy_index::pod::{PodView, SchedulingTerms};
     use divvy_index::{Index, NodeObject, Unschedulable};
@@ -245,7 +245,8 @@ mod tests {
     #[test]
     fn gated_pod_gets_its_event_soon_with_all_that_is_in_its_way() {
         let schedulers = vec!["s".to_owned()];
-        let index = Index::new(SchedulingConfig { planned_schedulers: schedulers, ..SchedulingConfig::default() });
+        let planned = PlannedPods { schedulers, groups_alone: false };
+        let index = Index::new(SchedulingConfig { planned, ..SchedulingConfig::default() });
         index.apply_gpu_node("n1", &full("n1"));
         index.apply_gpu_node("n2", &node("n2", 1));
         let cordoned = Some(Unschedulable::Cordoned);

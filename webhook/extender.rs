@@ -9,7 +9,6 @@ mod preempt;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use self::choose::Choice;
 use self::wire::{ExtenderArgs, FilterResult, HostPriority};
@@ -34,20 +33,20 @@ impl Extender {
         Self { index, shortlist }
     }
 
-    /// `filter`: the nodes as good as the best, or why there are none. A member of a gang gets the one where GPUs are held for it.
+    /// `filter`: the nodes as good as the best, or why there are none.
     ///
-    /// What the watches haven't shown yet is an error. kube-scheduler waits for the answer before it looks at another pod, so it
-    /// gets one at once; after an error it tries the pod again within 1 to 10 s whatever happens meanwhile, after a refusal not
-    /// before something in the cluster changes (`determineSchedulingHintForInFlightPod` of `pkg/scheduler/backend/queue`).
-    pub fn filter(&self, body: &[u8], now: Instant) -> Result<Vec<u8>, Malformed> {
+    /// Where not all nodes could be looked at in time the answer is an error: after one kube-scheduler tries the pod again within
+    /// 1 to 10 s whatever happens meanwhile, after a refusal not before something in the cluster changes
+    /// (`determineSchedulingHintForInFlightPod` of `pkg/scheduler/backend/queue`).
+    pub fn filter(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let args: ExtenderArgs<'_> = wire::decode("filter", body)?;
         let names = args.names();
         let Some(pod) = &args.pod else { return Ok(wire::encode(&FilterResult::error("Pod is missing"))) };
-        Ok(match self.choose(pod, &names, now) {
+        Ok(match self.choose(pod, &names) {
             Ok(Choice { kept, by_eviction, for_good }) => {
                 wire::encode(&args.answer(&names, &kept, by_eviction, for_good))
             }
-            Err(unseen) => wire::encode(&FilterResult::error(&unseen)),
+            Err(unrated) => wire::encode(&FilterResult::error(&unrated)),
         })
     }
 

@@ -147,8 +147,7 @@ impl Collector for State {
             let labels = [("outcome", outcome.as_str())];
             ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
         }
-        let nodes = self.index.nodes();
-        let (pending, with_held_gpus) = (self.index.waiting(), self.index.held().len());
+        let (nodes, pending) = (self.index.nodes(), self.index.waiting());
         let open = nodes.iter().filter(|node| node.closed.is_none()).count();
         let gauges = [
             ("leader", "Whether this replica is the leader: 1 or 0", f64::from(u8::from((self.leads)()))),
@@ -163,16 +162,7 @@ impl Collector for State {
                 "Pods with reserved GPUs that their node has not reported as allocated yet",
                 count(self.index.reserved().len()),
             ),
-            (
-                "held_pods",
-                "Members of pod groups for which GPUs are held until enough of their group are bound",
-                count(with_held_gpus),
-            ),
-            (
-                "pending_pods",
-                "Pods that request GPUs and are not bound to a node",
-                count(pending.len() + with_held_gpus),
-            ),
+            ("pending_pods", "Pods that request GPUs and are not bound to a node", count(pending.len())),
             (
                 "gated_pods",
                 "Pods that wait with the scheduling gate divvy.dev/placement alone: the leader has found no place for them yet",

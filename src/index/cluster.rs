@@ -30,15 +30,12 @@ use crate::snapshot::{Node, NodeObject, NodeRef, Table, View};
 use crate::state::{BOUND_WITHIN, ClusterState, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched, Unusable};
 use crate::unpoisoned;
 
-pub use gangs::Held;
 pub use planning::Step;
 pub use preemption::Victim;
 
 /// State of the cluster's GPUs, shared by extender, reviews and watches.
 #[derive(Debug)]
 pub struct Index {
-    /// Locked while GPUs are held for a gang, before all others.
-    holding: Mutex<()>,
     /// Locked before the table, never after.
     state: Mutex<ClusterState>,
     table: RwLock<Table>,
@@ -138,7 +135,6 @@ impl Index {
         let config = Arc::new(config);
         let state = Mutex::new(ClusterState::new(Arc::clone(&config)));
         Self {
-            holding: Mutex::default(),
             state,
             table: RwLock::default(),
             searches: Mutex::default(),
@@ -528,17 +524,7 @@ impl Index {
             None => {}
         }
         let until = (Source::Made, now + BOUND_WITHIN);
-        let mut planned = self.plan_and_reserve(&mut state, demand, name, until);
-        if matches!(&planned, Err(refused) if !refused.is_by_quota()) && demand.group.is_some() {
-            self.publish(&mut state, |state| state.make_way(demand, name));
-            planned = self.plan_and_reserve(&mut state, demand, name, until);
-        }
-        match &planned {
-            Ok(_) => state.end_term(demand),
-            Err(refused) if refused.is_by_quota() => self.publish(&mut state, |state| state.give_up_group(demand)),
-            Err(_) => {}
-        }
-        planned
+        self.plan_and_reserve(&mut state, demand, name, until)
     }
 
     /// Plans a pod without a reservation on a node, and reserves what it takes.
@@ -632,14 +618,6 @@ impl Index {
 impl std::fmt::Debug for Waker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Waker")
-    }
-}
-
-// === impl NotReserved ===
-
-impl NotReserved {
-    fn is_by_quota(&self) -> bool {
-        matches!(self, Self::Exceeded { .. })
     }
 }
 

@@ -31,10 +31,19 @@ pub struct SchedulingConfig {
     pub node_policy: PolicyName,
     /// Cards that are busier than reserved come after others.
     pub load_aware: bool,
-    /// Schedulers whose pods are planned here before they see them, and that bind them to nominated nodes; usually one, or none.
-    pub planned_schedulers: Vec<String>,
+    /// Pods for which nodes are chosen here before their scheduler sees them.
+    pub planned: PlannedPods,
     /// Pods of lower priority are evicted for those that are planned here.
     pub preempts: bool,
+}
+
+/// For which pods the leader chooses nodes, which their scheduler finds nominated; none by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlannedPods {
+    /// Schedulers of such pods; usually one, or none.
+    pub schedulers: Vec<String>,
+    /// Only pods of groups: the scheduler asks the extender for the others.
+    pub groups_alone: bool,
 }
 
 /// A pod's requests and wishes.
@@ -119,7 +128,7 @@ impl Default for SchedulingConfig {
             card_policy,
             node_policy,
             load_aware: false,
-            planned_schedulers: Vec::new(),
+            planned: PlannedPods::default(),
             preempts: false,
         }
     }
@@ -137,19 +146,21 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
             card_policy: config.card_policy,
             node_policy: config.node_policy.unwrap_or(config.card_policy),
             load_aware: config.load_aware == Switch::On,
-            planned_schedulers: match config.scheduling {
-                Scheduling::Gates => config.schedulers.clone(),
-                Scheduling::Extender | Scheduling::Node => Vec::new(),
+            planned: PlannedPods {
+                schedulers: if config.scheduling == Scheduling::Node { Vec::new() } else { config.schedulers.clone() },
+                groups_alone: config.scheduling == Scheduling::Extender,
             },
             preempts: false,
         })
     }
 }
 
-impl SchedulingConfig {
-    /// Whether nodes are chosen here for the pods of a scheduler.
-    pub(crate) fn plans_for(&self, scheduler: &str) -> bool {
-        self.planned_schedulers.iter().any(|planned| planned == scheduler)
+// === impl PlannedPods ===
+
+impl PlannedPods {
+    /// Whether a pod of this scheduler is one of them, with a group or without.
+    pub fn include(&self, scheduler: &str, has_group: bool) -> bool {
+        (has_group || !self.groups_alone) && self.schedulers.iter().any(|planned| planned == scheduler)
     }
 }
 

@@ -1,7 +1,5 @@
 //! `PodGroup`s: pods that are scheduled together.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -29,13 +27,11 @@ pub enum PodGroupApi {
     Coscheduling,
 }
 
-/// The part of a `PodGroup` that decides for how many pods GPUs are held, and for how long.
+/// The part of a `PodGroup` that decides how many pods start together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodGroupSpec {
     /// Pods of which none starts before the others can; 1 where each may start alone.
     pub min: usize,
-    /// How long the scheduler lets pods wait for the others, at most.
-    pub wait: Duration,
 }
 
 /// `spec` of both APIs, as far as it is read: each has fields of its own. What a later version has beside them is passed over.
@@ -44,7 +40,6 @@ pub struct PodGroupSpec {
 struct Spec {
     scheduling_policy: Option<SchedulingPolicy>,
     min_member: Option<u32>,
-    schedule_timeout_seconds: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -56,6 +51,13 @@ struct SchedulingPolicy {
 #[serde(rename_all = "camelCase")]
 struct GangPolicy {
     min_count: Option<u32>,
+}
+
+/// The group that a pod names, in its spec or else by its label.
+pub fn named<T: AsRef<str>>(own: Option<T>, label: impl FnOnce() -> Option<T>) -> Option<(PodGroupApi, T)> {
+    let own = own.map(|name| (PodGroupApi::Kubernetes, name));
+    let named = own.or_else(|| Some((PodGroupApi::Coscheduling, label()?)));
+    named.filter(|(_, name)| !name.as_ref().is_empty())
 }
 
 // === impl PodGroupApi ===
@@ -81,28 +83,15 @@ impl PodGroupApi {
 // === impl PodGroupSpec ===
 
 impl PodGroupSpec {
-    /// How long GPUs are held where the group doesn't say: as long as the coscheduling plugin waits
-    /// (`apis/config/v1: defaultPermitWaitingTimeSeconds`).
-    pub const WAIT: Duration = Duration::from_secs(60);
-    /// Longest time for which GPUs are held, whatever the group says.
-    pub const LONGEST_WAIT: Duration = Duration::from_secs(300);
-
     /// Reads a `spec`. Each pod may start alone by one that can't be read.
     pub fn read(api: PodGroupApi, spec: &Value) -> Self {
-        let Spec { scheduling_policy, min_member, schedule_timeout_seconds } =
-            Spec::deserialize(spec).unwrap_or_default();
-        // A time that is none says as little as none.
-        let wait =
-            schedule_timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
-        let (min, wait) = match api {
+        let Spec { scheduling_policy, min_member } = Spec::deserialize(spec).unwrap_or_default();
+        let min = match api {
             // What isn't a gang is only named together.
-            PodGroupApi::Kubernetes => (scheduling_policy.and_then(|policy| policy.gang?.min_count), None),
-            PodGroupApi::Coscheduling => (min_member, wait.map(Duration::from_secs)),
+            PodGroupApi::Kubernetes => scheduling_policy.and_then(|policy| policy.gang?.min_count),
+            PodGroupApi::Coscheduling => min_member,
         };
-        Self {
-            min: min.and_then(|min| min.try_into().ok()).unwrap_or(1),
-            wait: wait.map_or(Self::WAIT, |wait| wait.min(Self::LONGEST_WAIT)),
-        }
+        Self { min: min.and_then(|min| min.try_into().ok()).unwrap_or(1) }
     }
 }
 
@@ -114,22 +103,13 @@ mod tests {
 
     #[test]
     fn specs_of_both_apis_say_how_many_start_together() {
-        let read = |api, spec: Value| {
-            let PodGroupSpec { min, wait } = PodGroupSpec::read(api, &spec);
-            (min, wait.as_secs())
-        };
+        let read = |api, spec: Value| PodGroupSpec::read(api, &spec).min;
         let own = |policy: Value| read(PodGroupApi::Kubernetes, json!({ "schedulingPolicy": policy, "minMember": 9 }));
-        assert_eq!(own(json!({ "gang": { "minCount": 4 } })), (4, 60));
-        assert_eq!(own(json!({ "basic": {} })), (1, 60));
+        assert_eq!([own(json!({ "gang": { "minCount": 4 } })), own(json!({ "basic": {} }))], [4, 1]);
         let theirs = |spec: Value| read(PodGroupApi::Coscheduling, spec);
-        assert_eq!(theirs(json!({ "minMember": 3, "scheduleTimeoutSeconds": 10, "minResources": {} })), (3, 10));
-        for (seconds, wait) in
-            [(1, 1), (300, 300), (301, 300), (i64::from(i32::MAX), 300), (i64::MAX, 300), (0, 60), (-5, 60)]
-        {
-            assert_eq!(theirs(json!({ "minMember": 3, "scheduleTimeoutSeconds": seconds })), (3, wait), "{seconds}");
-        }
+        assert_eq!(theirs(json!({ "minMember": 3, "scheduleTimeoutSeconds": 10, "minResources": {} })), 3);
         for odd in [Value::Null, json!({ "minMember": -1 }), json!({ "minMember": null }), json!("text")] {
-            assert_eq!(theirs(odd), (1, 60));
+            assert_eq!(theirs(odd), 1);
         }
     }
 }

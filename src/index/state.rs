@@ -29,8 +29,7 @@ use crate::snapshot::{Holder, Node, NodeObject, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
-pub use gangs::HeldPod;
-pub(crate) use gangs::{Due, Start, Turn};
+pub(crate) use gangs::{Due, Start};
 pub use outcome::{Outcome, Outcomes};
 pub use quotas::QuotaUse;
 pub use report::Unusable;
@@ -473,7 +472,7 @@ impl ClusterState {
     /// Has a pod wait, and be planned if that is ours to do.
     fn wait(&mut self, demand: &Arc<Demand>) {
         let uid = Arc::clone(&demand.uid);
-        let is_of_others = !self.config.plans_for(&demand.scheduling.scheduler);
+        let is_of_others = !self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
         if is_of_others || demand.scheduling.has_other_gates() {
             self.queue.remove(&uid);
         } else {
@@ -549,12 +548,10 @@ impl ClusterState {
                 Source::Made | Source::Planned => {
                     self.outcomes.count(if is_bound { Outcome::Expired } else { Outcome::Unbound });
                 }
-                Source::Gang => self.gangs.pause(&uid, now),
                 Source::Read | Source::Nominated | Source::Nomination => {}
             }
             touched.extend(self.unlist(&uid, &node));
         }
-        touched.extend(self.release_forgotten(now));
         touched
     }
 
@@ -613,7 +610,7 @@ impl ClusterState {
         // A node may report what it likes: a namespace is charged for pods that the API server shows there. A reservation puts
         // its pod there at once.
         let is_there = |holder: &&Holder| self.requested.is_of(&holder.uid, &holder.namespace, name);
-        // A pod that is only nominated holds nothing yet; what is held for a gang nobody else can have.
+        // A pod that is only nominated holds nothing yet.
         let is_only_nominated = |holder: &&Holder| {
             self.reservation_of(&holder.uid).is_some_and(|reservation| reservation.source == Source::Nomination)
         };

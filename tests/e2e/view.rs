@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
 use divvy_api::limits::pod_requests;
-use divvy_api::names::annotation as key;
+use divvy_api::names::{annotation as key, condition as kind};
 use divvy_api::request::{Defaults, Sharing};
 use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Memory, ResourceNames};
 use divvy_testkit::outside::{CardView, ContainerView, NodeView, PodView};
@@ -67,6 +67,12 @@ pub fn failure(pod: &Value) -> String {
 pub fn unschedulable(pod: &Value) -> Option<String> {
     let scheduled = condition(pod, "PodScheduled").filter(|scheduled| scheduled["status"] == "False")?;
     scheduled["message"].as_str().map(str::to_owned)
+}
+
+/// What the leader says of a pod that it has no place for.
+pub fn unplaced(pod: &Value) -> Option<String> {
+    let placed = condition(pod, kind::PLACED).filter(|placed| placed["status"] == "False")?;
+    placed["message"].as_str().map(str::to_owned)
 }
 
 /// The node that these pods, processes and records make, where so many percent of its memory are promised.

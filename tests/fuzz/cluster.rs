@@ -73,7 +73,7 @@ pub fn reviews(bytes: &[u8]) {
 /// Arguments of `filter` and `prioritize`: who is answered was asked about.
 pub fn filter(bytes: &[u8]) {
     let (index, extender) = extender();
-    let (filtered, scores) = (extender.filter(bytes, Instant::now()), extender.prioritize(bytes));
+    let (filtered, scores) = (extender.filter(bytes), extender.prioritize(bytes));
     assert_eq!(filtered.is_ok(), scores.is_ok());
     let (Ok(filtered), Ok(scores)) = (filtered, scores) else { return };
     let (filtered, scores) = (json(&filtered), json(&scores));

@@ -66,8 +66,7 @@ pub(super) fn mutate(
     }
     // A pod that names its node passes no scheduler, and the API server refuses it with a gate.
     let scheduler = pod.scheduler().unwrap_or(DEFAULT_SCHEDULER);
-    let is_planned =
-        request.is_some() && pod.node().is_none() && settings.gated_schedulers.iter().any(|gated| gated == scheduler);
+    let is_planned = request.is_some() && pod.node().is_none() && settings.planned.include(scheduler, pod.has_group());
     Ok((Answer { patch, warnings, ..Answer::default() }, is_planned))
 }
 

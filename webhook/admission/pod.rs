@@ -8,6 +8,7 @@ use divvy_api::ContainerKind;
 use divvy_api::annotation::RequestAnnotation;
 use divvy_api::names::{GATE, PREFIX};
 use divvy_dialects::Dialect;
+use divvy_index::pod_group;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -39,6 +40,7 @@ struct Spec {
     node_name: Option<String>,
     scheduler_name: Option<String>,
     scheduling_gates: Option<Vec<SchedulingGate>>,
+    scheduling_group: Option<SchedulingGroup>,
     init_containers: Option<Vec<Container>>,
     containers: Option<Vec<Container>>,
     ephemeral_containers: Option<Vec<Container>>,
@@ -55,6 +57,12 @@ pub(super) struct Toleration {
     operator: Option<String>,
     value: Option<String>,
     effect: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", expecting = "an object")]
+struct SchedulingGroup {
+    pod_group_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -205,6 +213,13 @@ impl Pod {
 
     pub(super) fn scheduling_gates(&self) -> Option<&[SchedulingGate]> {
         self.spec.as_ref()?.scheduling_gates.as_deref()
+    }
+
+    /// Whether it names a `PodGroup`.
+    pub(super) fn has_group(&self) -> bool {
+        let own = self.spec.as_ref().and_then(|spec| spec.scheduling_group.as_ref()?.pod_group_name.as_ref());
+        let label = || self.metadata.as_ref()?.labels.as_ref()?.get(pod_group::LABEL);
+        pod_group::named(own, label).is_some()
     }
 
     /// Whether Divvy has anything to do with it. The match conditions say the same in CEL, except that they let any

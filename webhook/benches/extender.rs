@@ -87,7 +87,7 @@ fn time(
     let body = |names: Value| json!({"Pod": pod, "Nodes": null, "NodeNames": names}).to_string().into_bytes();
     let filter = body(json!(names));
     let start = Instant::now();
-    let answer = extender.filter(&filter, Instant::now()).expect("a body of ours");
+    let answer = extender.filter(&filter).expect("a body of ours");
     let first = start.elapsed();
     let answer: Value = serde_json::from_slice(&answer).expect("JSON");
     let prioritize = body(answer["NodeNames"].clone());

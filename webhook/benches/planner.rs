@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::names::GATE;
 use divvy_api::pod::wire::Resources;
-use divvy_index::demand::SchedulingConfig;
+use divvy_index::demand::{PlannedPods, SchedulingConfig};
 use divvy_index::fixture::{node, pod, share, status};
 use divvy_index::pod::{PodView, SchedulingTerms};
 use divvy_index::{Index, NodeObject};
@@ -35,8 +35,8 @@ fn main() {
 
 /// An index of nodes all of whose GPUs have so many GiB held.
 fn index(nodes: usize, held: u64, preempts: bool) -> Index {
-    let planned_schedulers = vec![SCHEDULER.to_owned()];
-    let index = Index::new(SchedulingConfig { planned_schedulers, preempts, ..SchedulingConfig::default() });
+    let planned = PlannedPods { schedulers: vec![SCHEDULER.to_owned()], groups_alone: false };
+    let index = Index::new(SchedulingConfig { planned, preempts, ..SchedulingConfig::default() });
     for number in 0..nodes {
         report(&index, number, held);
     }

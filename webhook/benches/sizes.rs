@@ -158,7 +158,7 @@ fn asked(cluster: &mut Cluster, extender: &Extender, call: usize, names: usize, 
     let body = |names: &Value| json!({"Pod": pod, "Nodes": null, "NodeNames": names}).to_string().into_bytes();
     let filter = body(&json!(names));
     let mut answer = Vec::new();
-    let first = timed(|| answer = extender.filter(&filter, Instant::now()).expect("a body of ours"));
+    let first = timed(|| answer = extender.filter(&filter).expect("a body of ours"));
     let answer: Value = serde_json::from_slice(&answer).expect("JSON");
     if answer["NodeNames"].as_array().is_none_or(Vec::is_empty) {
         return first;

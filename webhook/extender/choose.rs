@@ -1,13 +1,12 @@
 //! `filter` and `prioritize`: the nodes as good as the best, and how they compare.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::Extender;
 use super::wire::Reasons;
 use divvy_index::demand::Demand;
 use divvy_index::pod::PodView;
-use divvy_index::{BEST_SCORE, Exceeded, Held, Query, Ranking, Refusal, ranked, shortlist};
+use divvy_index::{BEST_SCORE, Exceeded, Query, Ranking, Refusal, ranked, shortlist};
 
 /// Result of `filter`.
 #[derive(Debug, Default)]
@@ -27,8 +26,8 @@ const UNKNOWN: &str = "node(s) had no GpuNode: divvy-node isn't running there or
 
 impl Extender {
     /// Chooses the nodes as good as the best. Reasons are given only where no node is left, which is when somebody reads them:
-    /// their length is what a call costs. The error is what the watches haven't shown yet, but may soon.
-    pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str], now: Instant) -> Result<Choice<'n>, Arc<str>> {
+    /// their length is what a call costs. The error is that not all could be looked at.
+    pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Result<Choice<'n>, Arc<str>> {
         let nowhere = |reason: &str| Choice { for_good: alike(names.to_vec(), reason), ..Choice::default() };
         let demand = match Demand::of(pod, self.index.config()) {
             Ok(Some(demand)) => demand,
@@ -43,16 +42,7 @@ impl Extender {
             if ranking.unrated > 0 {
                 return Err(format!("{} nodes were not looked at in time: try again", ranking.unrated).into());
             }
-            if !exceeded.is_empty() {
-                self.index.give_up_group(&demand);
-            }
             return Ok(self.reasons(&Query::new(&demand, self.index.config()), &exceeded, names, &ranking));
-        }
-        match self.index.hold(&demand, names, now) {
-            Held::At(node) => return Ok(Choice { kept: vec![node], ..Choice::default() }),
-            Held::Refused(reason) => return Ok(nowhere(&reason)),
-            Held::Unseen(reason) => return Err(reason),
-            Held::Nothing => {}
         }
         if self.shortlist > 0 {
             shortlist(&mut ranking.fitting, self.shortlist);

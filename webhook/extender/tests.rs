@@ -14,7 +14,6 @@ use divvy_index::Outcome;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::fixture::{cut, node, pod, share, status};
 use divvy_index::pod::PodView;
-use divvy_index::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
 
 pub(super) fn extender(nodes: &[GpuNode], shortlist: usize) -> Extender {
     let index = Index::new(SchedulingConfig::default());
@@ -41,7 +40,7 @@ pub(super) fn json_of(pod: &PodView) -> Value {
 }
 
 fn filter(extender: &Extender, args: &Value) -> Value {
-    let answer = extender.filter(args.to_string().as_bytes(), Instant::now()).expect("arguments");
+    let answer = extender.filter(args.to_string().as_bytes()).expect("arguments");
     serde_json::from_slice(&answer).expect("JSON")
 }
 
@@ -68,8 +67,7 @@ fn four() -> [GpuNode; 4] {
 fn filter_answers_best_nodes_in_the_form_of_the_request() {
     let extender = extender(&four(), 16);
     let names = ["n1", "n2", "n3", "n4", "n2", "nowhere"];
-    let answer =
-        extender.filter(named(&pod("a", 1, 8, 0), &names).to_string().as_bytes(), Instant::now()).expect("arguments");
+    let answer = extender.filter(named(&pod("a", 1, 8, 0), &names).to_string().as_bytes()).expect("arguments");
     insta::assert_snapshot!(
         String::from_utf8(answer).expect("text"),
         @r#"{"Nodes":null,"NodeNames":["n2"],"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}"#
@@ -78,7 +76,7 @@ fn filter_answers_best_nodes_in_the_form_of_the_request() {
         |name: &str| json!({"metadata": {"name": name, "labels": {"a": "b"}}, "spec": {"podCIDR": "10.0.0.0/24"}});
     let nodes = json!({"metadata": {}, "items": names.map(item)});
     let args = json!({"pod": json_of(&pod("a", 1, 8, 0)), "nodes": nodes, "nodenames": null});
-    let answer = extender.filter(args.to_string().as_bytes(), Instant::now()).expect("arguments");
+    let answer = extender.filter(args.to_string().as_bytes()).expect("arguments");
     insta::assert_snapshot!(
         String::from_utf8(answer).expect("text"),
         @r#"{"Nodes":{"metadata":{},"items":[{"metadata":{"labels":{"a":"b"},"name":"n2"},"spec":{"podCIDR":"10.0.0.0/24"}}]},"NodeNames":null,"FailedNodes":null,"FailedAndUnresolvableNodes":null,"Error":""}"#
@@ -263,37 +261,6 @@ fn pod_fits_where_it_has_a_reservation() {
     extender.bind(bind.as_bytes(), now).expect("arguments");
     assert_eq!(filter(&extender, &args)["NodeNames"], json!(["n1"]));
     assert_eq!(filter(&extender, &named(&pod("b", 1, 30, 0), &["n1"]))["NodeNames"], json!([]));
-}
-
-#[test]
-fn member_of_a_gang_gets_the_node_where_gpus_are_held() {
-    let (extender, now) = (extender(&[node("n1", 2), node("n2", 1)], 0), Instant::now());
-    let index = &extender.index;
-    let group = |name: &str| PodGroup { api: PodGroupApi::Kubernetes, namespace: "default".into(), name: name.into() };
-    let member = |of: &str, name: &str| PodView { group: Some(group(of).into()), ..pod(name, 1, 30, 0) };
-    let args = |pod: &PodView| named(pod, &["n1", "n2"]);
-    index.serves_pod_groups(PodGroupApi::Kubernetes, true);
-    let error = |of: &str, pod: &str| filter(&extender, &args(&member(of, pod)))["Error"].clone();
-    assert_eq!(error("a", "a-0"), "pod group a is not known yet: try again");
-    for name in ["a", "b"] {
-        index.apply_pod_group(group(name), PodGroupSpec { min: 2, wait: PodGroupSpec::WAIT });
-        index.apply_pod(&member(name, &format!("{name}-0")), now);
-    }
-    assert_eq!(error("a", "a-1"), "the pod is not known yet: try again");
-    let alone = filter(&extender, &args(&member("a", "a-0")));
-    let reason = &alone["FailedAndUnresolvableNodes"]["n1"];
-    assert!(reason.as_str().is_some_and(|text| text.contains("needs 2 pods at once, and there are 1")), "{alone}");
-    assert_eq!(alone["Error"], "", "no watch is behind");
-    for name in ["a", "b"] {
-        index.apply_pod(&member(name, &format!("{name}-1")), now);
-    }
-    let kept = |pod: &PodView| filter(&extender, &args(pod))["NodeNames"].as_array().map_or(0, Vec::len);
-    assert_eq!([kept(&member("a", "a-0")), kept(&member("a", "a-1"))], [1, 1], "a node each");
-    insta::assert_json_snapshot!(filter(&extender, &args(&member("b", "b-0"))));
-    let held = index.held().into_iter().find(|held| &*held.uid == "a-1").expect("it was asked for");
-    let bind = json!({"PodName": "a-1", "PodNamespace": "default", "PodUID": "a-1", "Node": held.node}).to_string();
-    assert!(matches!(extender.bind(bind.as_bytes(), now), Ok(Bind::Post(_))));
-    assert_eq!((index.held().len(), index.reserved().len()), (1, 1));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) fn reading(config: &Config) -> SchedulingConfig {
 
 /// How pods are admitted.
 pub(super) fn admission(config: &Config) -> Settings {
-    let SchedulingConfig { names, defaults, .. } = reading(config);
+    let SchedulingConfig { names, defaults, planned, .. } = reading(config);
     let rewrites = config.rewrite_schedulers.0.iter();
     Settings {
         names,
@@ -38,10 +38,7 @@ pub(super) fn admission(config: &Config) -> Settings {
         favoured_namespaces: favoured(&config.favoured_namespaces.0),
         tolerate_soft_taints: config.soft_taints == Switch::On,
         prefer_hinted_nodes: config.scheduling == Scheduling::Node,
-        gated_schedulers: match config.scheduling {
-            Scheduling::Gates => config.schedulers.0.clone(),
-            Scheduling::Extender | Scheduling::Node => Vec::new(),
-        },
+        planned,
         whole_gpus_have_amounts: config.scheduling != Scheduling::Extender && config.advertise == Advertise::Amounts,
         dialects: config.dialects.0.clone(),
         rewrite_schedulers: rewrites.map(|rewrite| (rewrite.from.clone(), rewrite.to.clone())).collect(),

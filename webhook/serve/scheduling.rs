@@ -92,7 +92,7 @@ impl Scheduling {
 
     async fn own(&self, verb: Verb, body: &[u8], until: Instant) -> Response {
         let answer = match verb {
-            Verb::Filter => bodies::work(body.len(), || self.extender.filter(body, Instant::now())),
+            Verb::Filter => bodies::work(body.len(), || self.extender.filter(body)),
             Verb::Prioritize => bodies::work(body.len(), || self.extender.prioritize(body)),
             Verb::Bind => self.binder.bind(body, until).await,
             Verb::Preempt => bodies::work(body.len(), || self.extender.preempt(body)),

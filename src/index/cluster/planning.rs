@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_api::annotation::Planned;
+use divvy_api::config::DEFAULT_SCHEDULER;
 
 use super::preemption::Victim;
 use super::{Index, NotReserved};
 use crate::demand::Demand;
 use crate::fit::Query;
+use crate::pod_group::PodGroupApi;
 use crate::ranking::shortlist;
 use crate::snapshot::{Node, NodeRef, View};
 use crate::state::{BOUND_WITHIN, Due, Parked, REPORTED_WITHIN, Source, Start, Touched};
@@ -184,7 +186,7 @@ impl Index {
     }
 
     /// Places of at least so many members of a group, or of none.
-    fn plan_together(&self, due: &Due, now: Instant) -> Result<Vec<Step>, Parked> {
+    pub(super) fn plan_together(&self, due: &Due, now: Instant) -> Result<Vec<Step>, Parked> {
         let Due { group, members, least, placed, .. } = due;
         let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
         let (before, mut failed) = (self.view(), HashSet::new());
@@ -234,7 +236,10 @@ impl Index {
         let (fit, all) = (placed + steps.len(), placed + least);
         let reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", group.name);
         parked.reason = Some(reason.into());
-        parked.lacking_since = None; // a scheduler that knows no groups would start some without the others
+        // A scheduler that knows no groups would start some without the others.
+        let knows_groups = group.api == PodGroupApi::Kubernetes
+            || members.first().is_some_and(|demand| demand.scheduling.scheduler != DEFAULT_SCHEDULER);
+        parked.lacking_since = parked.lacking_since.filter(|_| knows_groups);
         Err(parked)
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::{ListedPod, PodEnd, PodView, SchedulingTerms};
 use crate::node_selection::NodeSelection;
-use crate::pod_group::{LABEL, PodGroup, PodGroupApi};
+use crate::pod_group::{self, LABEL, PodGroup};
 
 #[derive(Deserialize)]
 struct Pod<'a> {
@@ -137,9 +137,7 @@ impl From<Pod<'_>> for PodView {
         let namespace = owned(metadata.namespace);
         let own = spec.scheduling_group.and_then(|group| group.pod_group_name).map(Cow::into_owned);
         let labelled = || metadata.labels.map(FilteredMap::entries).unwrap_or_default().remove(LABEL);
-        let own = own.map(|name| (PodGroupApi::Kubernetes, name));
-        let group = own.or_else(|| Some((PodGroupApi::Coscheduling, labelled()?)));
-        let group = group.filter(|(_, name)| !name.is_empty());
+        let group = pod_group::named(own, labelled);
         let scheduling = SchedulingTerms {
             scheduler: owned(spec.scheduler_name),
             created: metadata.creation_timestamp.and_then(|time| time.parse().ok()),

@@ -43,7 +43,6 @@ impl ClusterState {
             Some(reservation) if reservation.is_announced() || nominated == Some(&reservation.planned.node) => {
                 return touched;
             }
-            Some(reservation) if reservation.source == Source::Gang && nominated.is_none() => return touched,
             Some(_) => touched.extend(self.failed(uid)),
             None => {}
         }
@@ -53,10 +52,8 @@ impl ClusterState {
             self.queue.remove(uid);
         }
         let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
-        match pod
-            .planned()
-            .filter(|planned| *planned.node == *node && self.config.plans_for(&demand.scheduling.scheduler))
-        {
+        let is_ours = self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
+        match pod.planned().filter(|planned| *planned.node == *node && is_ours) {
             Some(planned) => {
                 let (source, bound) = (Source::Nominated, false);
                 let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };

@@ -38,8 +38,6 @@ pub(crate) enum Source {
     Read,
     /// Made for a nominated pod, and not in its annotation.
     Nomination,
-    /// Made for a member of a gang before the scheduler binds it, and not in its annotation.
-    Gang,
 }
 
 /// Longest time from the plan to the binding.

@@ -11,7 +11,7 @@ use divvy_index::explain::{Explanation, GroupAnswer, KnownPod, Objects, State};
 use divvy_index::node_selection::NodeSelection;
 use divvy_index::pod::{PodEnd, PodView};
 use divvy_index::pod_group::{PodGroup, PodGroupSpec};
-use divvy_index::{Held, Index, NodeObject, Unschedulable};
+use divvy_index::{Index, NodeObject, Unschedulable};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
@@ -107,7 +107,7 @@ pub(super) async fn explanation(
     explanation.suggestions = index.suggest(pod, &objects, SUGGESTING);
     if let (Some(group), State::Waiting { .. }) = (&pod.group, &explanation.state) {
         match take_group(cluster, &index, group).await {
-            Ok(()) => explanation.group = group_answer(&index, pod, &objects.kept_off),
+            Ok(()) => explanation.group = group_answer(&index, pod),
             Err(refused) => {
                 let name = &group.name;
                 remarks.push(format!("warning: whether the whole pod group {name} can start isn't known: {refused}"));
@@ -132,19 +132,11 @@ async fn take_group(cluster: &Cluster, index: &Index, group: &PodGroup) -> Resul
     }
 }
 
-/// Whether GPUs are free for all pods of the group that start together: as the extender holds them, in an index of our own.
-fn group_answer(index: &Index, pod: &PodView, kept_off: &HashMap<String, String>) -> Option<GroupAnswer> {
+/// Whether GPUs are free for all pods of the group that start together: as the leader plans them, in an index of our own.
+fn group_answer(index: &Index, pod: &PodView) -> Option<GroupAnswer> {
     // Nothing is known of a pod that isn't created yet, nor where pods may not be listed.
-    let demand = index.demand(&pod.uid)?;
-    let nodes = index.nodes();
-    let open = nodes.iter().filter(|node| node.unschedulable.is_none() && !kept_off.contains_key(&*node.name));
-    let names: Vec<&str> = open.map(|node| &*node.name).collect();
-    let reason = match index.hold(&demand, &names, Instant::now()) {
-        Held::Nothing => return None,
-        Held::At(_) => None,
-        Held::Refused(reason) | Held::Unseen(reason) => Some(reason.to_string()),
-    };
-    Some(GroupAnswer { name: pod.group.as_ref()?.name.clone(), reason })
+    let start = index.start_group(&*index.demand(&pod.uid)?, Instant::now())?;
+    Some(GroupAnswer { name: pod.group.as_ref()?.name.clone(), reason: start.err().map(|reason| reason.to_string()) })
 }
 
 /// The name of a Node that the pod may not run on, and why.

@@ -6,8 +6,8 @@ use super::*;
 const GATE: &str = "divvy.dev/placement";
 
 fn gating() -> Settings {
-    let gated_schedulers = ["default-scheduler", "second"].map(str::to_owned).to_vec();
-    Settings { gated_schedulers, ..Settings::default() }
+    let schedulers = ["default-scheduler", "second"].map(str::to_owned).to_vec();
+    Settings { planned: PlannedPods { schedulers, groups_alone: false }, ..Settings::default() }
 }
 
 fn sharing() -> Value {
@@ -36,6 +36,23 @@ fn pod_that_requests_gpus_waits_for_its_plan() {
     let (after, _) = admitted(&gating(), &gated(sharing(), &[GATE]));
     assert_eq!(gates(&after), [GATE], "once");
     assert_eq!(gates(&admitted(&Settings::default(), &sharing()).0), [""; 0], "unless the leader plans");
+}
+
+#[test]
+fn beside_an_extender_only_pods_of_groups_wait() {
+    let mut settings = gating();
+    settings.planned.groups_alone = true;
+    assert_eq!(gates(&admitted(&settings, &sharing()).0), [""; 0]);
+    assert_eq!(gates(&admitted(&settings, &gated(sharing(), &[GATE])).0), [""; 0], "nobody would plan it");
+    let (mut labelled, mut own) = (sharing(), sharing());
+    labelled["metadata"]["labels"] = json!({ "scheduling.x-k8s.io/pod-group": "train" });
+    own["spec"]["schedulingGroup"] = json!({ "podGroupName": "train" });
+    for pod in [labelled, own] {
+        assert_eq!(gates(&admitted(&settings, &pod).0), [GATE], "{pod}");
+    }
+    let mut none = sharing();
+    none["spec"]["schedulingGroup"] = json!({ "podGroupName": "" });
+    assert_eq!(gates(&admitted(&settings, &none).0), [""; 0]);
 }
 
 #[test]

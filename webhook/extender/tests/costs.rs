@@ -42,7 +42,7 @@ fn asked(extender: &Extender, names: &[String], of: &PodView) -> ([String; 4], u
         Bind::Answer(answer) | Bind::Unknown(answer) => text(answer),
     };
     let answers = [
-        text(extender.filter(args.as_bytes(), now).expect("arguments")),
+        text(extender.filter(args.as_bytes()).expect("arguments")),
         text(extender.prioritize(args.as_bytes()).expect("arguments")),
         bound,
         text(extender.preempt(victims.as_bytes()).expect("arguments")),

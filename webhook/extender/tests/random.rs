@@ -213,7 +213,7 @@ proptest! {
         let truncated = twisted[..cut.index(twisted.len())].to_vec();
         for body in [body, twisted, truncated] {
             let answered = [
-                extender.filter(&body, Instant::now()).is_ok(),
+                extender.filter(&body).is_ok(),
                 extender.prioritize(&body).is_ok(),
                 extender.bind(&body, Instant::now()).is_ok(),
                 extender.preempt(&body).is_ok(),

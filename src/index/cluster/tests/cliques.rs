@@ -3,8 +3,7 @@
 use divvy_api::names::CLIQUE;
 
 use super::*;
-use crate::Held;
-use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
+use crate::pod_group::{PodGroup, PodGroupApi};
 use crate::ranking::shortlist;
 
 fn group(name: &str) -> PodGroup {
@@ -70,17 +69,6 @@ fn first_pod_of_a_group_goes_where_all_of_them_fit() {
     assert_eq!([of(1, "one"), of(2, "two"), of(3, "three"), of(4, "four")], ["a1", "b1", "c1", "c1"]);
     index.reserve(&demand(&pod("x", 4, 40, 100)), "b1", Instant::now()).expect("it fits");
     assert_eq!([of(1, "one"), of(2, "two")], ["a1", "c1"], "a full node doesn't count");
-}
-
-#[test]
-fn gang_is_held_within_a_clique() {
-    let index = cluster(&[("a1", "a.0"), ("b1", "b.0"), ("b2", "b.0"), ("c1", "")]);
-    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: PodGroupSpec::WAIT });
-    let pods = show(&index, "g", 2);
-    let names = ["a1", "c1", "b1", "b2"];
-    assert!(matches!(index.hold(&demand(&pods[0]), &names, Instant::now()), Held::At(_)));
-    let nodes: BTreeSet<String> = index.held().into_iter().map(|held| held.node).collect();
-    assert_eq!(nodes, BTreeSet::from(["b1".to_owned(), "b2".to_owned()]));
 }
 
 #[test]

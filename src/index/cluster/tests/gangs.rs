@@ -1,311 +1,274 @@
-//! Gangs: all of a group's GPUs are held, or none.
+//! Gangs: the members of a `PodGroup` that start together are planned as a whole.
 
-mod histories;
-
-use std::time::Duration;
-
+use divvy_api::config::DEFAULT_SCHEDULER;
+use divvy_api::names::GATE;
+use divvy_api::pod::wire::Resources;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
+use super::planning::{ENOUGH, gated, ours, pair, placed, planner, terms};
 use super::*;
-use crate::Held;
+use crate::demand::PlannedPods;
+use crate::node_selection::NodeSelection;
 use crate::pod::SchedulingTerms;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
-
-const WAIT: Duration = Duration::from_secs(60);
 
 fn group(name: &str) -> PodGroup {
     PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: name.into() }
 }
 
-fn member(of: &str, number: usize, cards: u32, gib: u64) -> PodView {
-    PodView { group: Some(group(of).into()), ..pod(&format!("{of}-{number}"), cards, gib, 0) }
+/// A pod of the group `g`.
+fn member(name: &str, cards: u32, gib: u64) -> PodView {
+    PodView { group: Some(group("g").into()), ..gated(name, cards, gib, 0) }
 }
 
-fn gated(pod: &PodView) -> PodView {
-    let scheduling = SchedulingTerms { gates: vec!["quota".into()], ..SchedulingTerms::default() };
-    PodView { scheduling: scheduling.into(), ..pod.clone() }
-}
-
-/// Shows a group of so many pods, each with a GPU of its own.
-fn show(index: &Index, name: &str, min: usize, pods: usize) -> Vec<PodView> {
-    index.apply_pod_group(group(name), PodGroupSpec { min, wait: WAIT });
-    let pods: Vec<PodView> = (0..pods).map(|number| member(name, number, 1, 40)).collect();
-    for pod in &pods {
-        index.apply_pod(pod, Instant::now());
-    }
-    pods
-}
-
-fn refused(held: Held) -> String {
-    match held {
-        Held::Refused(reason) | Held::Unseen(reason) => reason.to_string(),
-        Held::Nothing | Held::At(_) => panic!("{held:?}"),
-    }
-}
-
-fn free(index: &Index, node: &str) -> usize {
-    held(index, node).iter().filter(|gib| **gib == 0).count()
+fn waits(index: &Index, pod: &PodView) -> String {
+    index.group_waits(&demand(pod)).as_deref().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn gpus_are_held_for_all_of_a_group_or_for_none() {
-    let (n1, n2, now) = (node("n1", 4), node("n2", 2), Instant::now());
-    let (index, names) = (index(&[&n1, &n2]), ["n1", "n2"]);
-    let first = show(&index, "first", 4, 4);
-    let second = show(&index, "second", 3, 3);
-    let at = |pod: &PodView| index.hold(&demand(pod), &names, now);
-    assert!(matches!(at(&first[1]), Held::At(_)));
-    assert_eq!(free(&index, "n1") + free(&index, "n2"), 2, "for all four at once");
-    let nodes: Vec<_> = first.iter().map(&at).collect();
-    assert!(nodes.iter().all(|held| matches!(held, Held::At(_))), "{nodes:?}");
-    assert_eq!(nodes, first.iter().map(&at).collect::<Vec<_>>(), "the same answers again");
-    assert_eq!(refused(at(&second[0])), "pod group second: free GPUs for 2 of 3 pods that start together");
-    assert_eq!(free(&index, "n1") + free(&index, "n2"), 2, "what isn't enough isn't held");
-    let other = pod("other", 1, 40, 0);
-    assert_eq!(at(&other), Held::Nothing, "no member of a gang");
-
-    // Bound, they hold what was held for them.
-    let held: BTreeMap<_, _> = index.held().into_iter().map(|held| (held.uid.to_string(), held.node)).collect();
-    for pod in &first {
-        let planned = index.reserve(&demand(pod), &held[&pod.uid], now).expect("it was held");
-        index.apply_pod(&bound(pod.clone(), &planned), now);
+fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
+    let (mut n1, now) = (node("n1", 4), Instant::now());
+    status(&mut n1).shares = vec![share(&n1, "x", 3, 40, 100)];
+    let index = planner(&[&n1]);
+    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
+    let member = |name: &str| PodView { group: Some(group.clone().into()), ..gated(&format!("g-{name}"), 1, 40, 0) };
+    index.apply_pod_group(group.clone(), PodGroupSpec { min: 4 });
+    for name in ["a", "b", "c"] {
+        index.apply_pod(&member(name), now);
     }
-    assert!(index.held().is_empty());
-    assert_eq!(free(&index, "n1") + free(&index, "n2"), 2);
-    index.delete_pod("first-0");
-    assert!(matches!(at(&second[2]), Held::At(_)), "there is room for three now");
+    assert_eq!(placed(&index, now), [], "too few");
+    index.apply_pod(&member("d"), now);
+    let before = index.view().version();
+    assert_eq!(placed(&index, now), [], "three would fit");
+    assert_eq!(held(&index, "n1").iter().sum::<u64>(), 40, "nothing is held for them");
+    let after = index.view().version();
+    assert!(after > before, "it has been tried");
+    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), after), "once");
+    assert_eq!(placed(&index, now + ENOUGH), [], "its gates stay: alone no member may start");
+    index.apply_pod(&gated("other", 1, 30, 9), now);
+    assert_eq!(placed(&index, now), [pair("other", "n1")], "nobody waits for it");
+    index.delete_pod("other");
+    status(&mut n1).shares.clear();
+    index.apply_gpu_node("n1", &n1);
+    assert_eq!(placed(&index, now).len(), 4);
+    index.apply_pod(&member("surplus"), now);
+    index.delete_pod("g-a");
+    assert_eq!(placed(&index, now), [pair("g-surplus", "n1")], "by itself");
 }
 
 #[test]
-fn held_gpus_are_given_back_when_the_wait_ends() {
-    let (n1, now) = (node("n1", 3), Instant::now());
-    let index = index(&[&n1]);
-    let (first, second) = (show(&index, "first", 2, 2), show(&index, "second", 2, 2));
-    let at = |pod: &PodView, seconds| index.hold(&demand(pod), &["n1"], now + Duration::from_secs(seconds));
-    assert_eq!(at(&first[0], 0), Held::At(0));
-    assert_eq!(at(&first[1], 59), Held::At(0), "held already, for no longer than at first");
-    assert_eq!(refused(at(&second[0], 59)), "pod group second: free GPUs for 1 of 2 pods that start together");
-    index.expire(now + WAIT);
-    assert_eq!(free(&index, "n1"), 3);
-    assert_eq!(
-        refused(at(&first[0], 61)),
-        "pod group first: GPUs were held for 60 s, and too few of its pods were bound: others come first for 60 s"
-    );
-    assert_eq!(at(&second[0], 61), Held::At(0), "the other group's turn");
-    for seconds in [61, 80, 100, 119] {
-        assert_eq!(at(&second[1], seconds), Held::At(0));
+fn members_of_a_group_that_differ_do_not_count_as_equal() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let label = |pool: &str| Some([("pool".to_owned(), pool.to_owned())].into());
+    index.apply_node("n1", NodeObject { labels: label("a").expect("labels"), ..NodeObject::default() });
+    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
+    let member = |name: &str, pool: &str| {
+        let selection = NodeSelection::new(label(pool), None, None);
+        let scheduling = SchedulingTerms { selection, ..terms(&[GATE]) };
+        PodView { group: Some(group.clone().into()), scheduling: scheduling.into(), ..gated(name, 1, 10, 0) }
+    };
+    for min in [1, 2] {
+        index.apply_pod_group(group.clone(), PodGroupSpec { min });
+        let of = |number: u32, pool| member(&format!("{min}-{number}"), pool);
+        for pod in [of(1, "b"), of(2, "a"), of(3, "a")] {
+            index.apply_pod(&pod, now);
+        }
+        let uids = [2, 3].map(|number| pair(&format!("{min}-{number}"), "n1"));
+        assert_eq!(placed(&index, now), uids, "the first may run on no node");
+        for number in 1..=3 {
+            index.delete_pod(&format!("{min}-{number}"));
+        }
     }
-    assert_eq!(refused(at(&first[0], 120)), "pod group first: free GPUs for 1 of 2 pods that start together");
-    index.delete_pod("second-0");
-    index.delete_pod("second-1");
-    assert_eq!(at(&first[0], 121), Held::At(0), "after the pause");
 }
 
 #[test]
-fn member_whose_node_is_out_of_the_question_moves() {
-    let (n1, n2, now) = (node("n1", 2), node("n2", 1), Instant::now());
-    let index = index(&[&n1, &n2]);
-    let pods = show(&index, "g", 2, 3);
-    let at = |pod: &PodView, names: &[&str]| index.hold(&demand(pod), names, now);
-    assert_eq!(at(&pods[0], &["n1"]), Held::At(0));
-    assert_eq!(at(&pods[1], &["n2"]), Held::At(0));
-    assert_eq!((free(&index, "n1"), free(&index, "n2")), (1, 0));
-    assert_eq!(at(&pods[2], &["n1", "n2"]), Held::At(0), "more than start together, one by one");
-    assert_eq!(index.held().len(), 3);
-
-    assert_eq!(refused(at(&pods[1], &["n1"])), "pod group g: free GPUs for 2 of 3 pods that start together");
-    assert_eq!(index.held().len(), 2, "the others are enough");
-    index.delete_pod("g-2");
-    assert_eq!(at(&pods[1], &["n1"]), Held::At(0));
-    assert!(!refused(at(&pods[0], &[])).is_empty());
-    assert!(index.held().is_empty(), "one of two that start together is no use");
+fn members_start_alone_when_their_group_is_gone_or_never_comes() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let alone = |api, name: &str| {
+        let group = PodGroup { api, namespace: "default".into(), name: "g".into() };
+        index.apply_pod(&PodView { group: Some(group.clone().into()), ..gated(name, 1, 10, 0) }, now);
+        group
+    };
+    let group = alone(PodGroupApi::Coscheduling, "a");
+    index.apply_pod_group(group.clone(), PodGroupSpec { min: 2 });
+    assert_eq!(placed(&index, now), []);
+    index.delete_pod_group(&group);
+    assert_eq!(placed(&index, now), [pair("a", "n1")]);
+    index.serves_pod_groups(PodGroupApi::Kubernetes, true);
+    alone(PodGroupApi::Kubernetes, "b");
+    assert_eq!(placed(&index, now), [], "its group may come");
+    index.serves_pod_groups(PodGroupApi::Kubernetes, false);
+    assert_eq!(placed(&index, now), [pair("b", "n1")]);
 }
 
 #[test]
 fn members_without_gpus_count_and_gated_ones_do_not() {
-    let (n1, now) = (node("n1", 1), Instant::now());
-    let index = index(&[&n1]);
-    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: WAIT });
-    let worker = member("g", 0, 1, 40);
-    let unseen = index.hold(&demand(&worker), &["n1"], now);
-    assert!(matches!(unseen, Held::Unseen(_)), "{unseen:?}");
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2 });
+    let worker = member("worker", 1, 40);
+    let launcher = PodView { containers: Vec::new(), ..member("launcher", 1, 1) };
+    let kept = |pod: &PodView| PodView { scheduling: terms(&["quota", GATE]).into(), ..pod.clone() };
     index.apply_pod(&worker, now);
-    let too_few = Held::Refused("pod group g needs 2 pods at once, and there are 1".into());
-    assert_eq!(index.hold(&demand(&worker), &["n1"], now), too_few, "no watch is behind");
-    let launcher = PodView { containers: Vec::new(), ..member("g", 1, 1, 1) };
-    index.apply_pod(&gated(&launcher), now);
-    assert_eq!(index.hold(&demand(&worker), &["n1"], now), too_few);
-    index.apply_pod(&gated(&worker), now);
-    assert!(matches!(index.hold(&demand(&worker), &["n1"], now), Held::Unseen(_)), "its gates are gone");
+    index.apply_pod(&kept(&launcher), now);
+    assert_eq!(placed(&index, now), [pair("launcher", "")], "it requests no GPU");
+    assert_eq!(waits(&index, &worker), "pod group g needs 2 pods at once, and there are 1");
+    index.apply_pod(&kept(&worker), now);
+    let freed = PodView { scheduling: terms(&[]).into(), ..launcher };
+    index.apply_pod(&freed, now);
+    assert_eq!(placed(&index, now), [], "somebody else keeps the worker");
     index.apply_pod(&worker, now);
-    index.apply_pod(&launcher, now);
-    assert_eq!(index.hold(&demand(&worker), &["n1"], now), Held::At(0));
+    assert_eq!(placed(&index, now), [pair("worker", "n1")]);
 }
 
 #[test]
-fn only_a_known_group_makes_a_gang() {
-    let (n1, now) = (node("n1", 1), Instant::now());
-    let index = index(&[&n1]);
-    let of = |api| PodView { group: Some(PodGroup { api, ..group("g") }.into()), ..pod("a", 1, 8, 0) };
-    let hold = |api| index.hold(&demand(&of(api)), &["n1"], now);
-    assert_eq!(hold(PodGroupApi::Coscheduling), Held::Nothing, "a label is all there is");
-    assert_eq!(hold(PodGroupApi::Kubernetes), Held::Nothing, "the API server has no such API");
-    index.serves_pod_groups(PodGroupApi::Kubernetes, true);
-    assert_eq!(refused(hold(PodGroupApi::Kubernetes)), "pod group g is not known yet: try again");
-    index.apply_pod(&of(PodGroupApi::Coscheduling), now);
+fn group_of_one_makes_no_gang() {
     for min in [0, 1] {
-        index.apply_pod_group(group("g"), PodGroupSpec { min, wait: WAIT });
-        assert_eq!(hold(PodGroupApi::Coscheduling), Held::Nothing, "each pod may start alone");
+        let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+        index.apply_pod_group(group("g"), PodGroupSpec { min });
+        for name in ["a", "b"] {
+            index.apply_pod(&member(name, 1, 40), now);
+        }
+        assert_eq!(placed(&index, now), [pair("a", "n1")], "each pod may start alone");
+        assert_eq!(waits(&index, &member("b", 1, 40)), "");
     }
-    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: WAIT });
-    assert!(matches!(hold(PodGroupApi::Coscheduling), Held::Refused(_)));
-    let moved = PodView { group: Some(group("other").into()), ..of(PodGroupApi::Coscheduling) };
-    show(&index, "other", 2, 2);
-    index.apply_pod(&moved, now);
-    assert_eq!(index.hold(&demand(&moved), &["n1"], now), Held::Nothing, "its label has changed");
+}
+
+#[test]
+fn group_that_is_not_listed_any_more_keeps_nobody() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2 });
+    index.apply_pod(&member("a", 1, 40), now);
+    assert_eq!(placed(&index, now), []);
     index.keep_pod_groups(PodGroupApi::Coscheduling, |_| false);
-    assert_eq!(hold(PodGroupApi::Coscheduling), Held::Nothing);
-}
-
-fn limit(index: &Index, gpus: u64) {
-    let spec = serde_json::from_value(json!({ "hard": { "gpu": gpus } })).expect("a quota");
-    index.apply_quota("default", "few", Ok(&spec));
-}
-
-fn used(index: &Index) -> u64 {
-    index.quotas()[0].used.count
+    assert_eq!(placed(&index, now), [pair("a", "n1")]);
 }
 
 #[test]
-fn held_gpus_count_for_quotas() {
-    let (n1, now) = (node("n1", 8), Instant::now());
-    let index = index(&[&n1]);
-    limit(&index, 4);
-    let (pods, large) = (show(&index, "g", 3, 5), show(&index, "large", 6, 6));
-    let at = |pod: &PodView| index.hold(&demand(pod), &["n1"], now);
-    let whole = "pod group large: exceeded GpuQuota few, requested: gpu=6, used: gpu=0, limited: gpu=4";
-    assert_eq!((refused(at(&large[5])).as_str(), used(&index)), (whole, 0), "as a whole, though each fits");
-    assert_eq!((at(&pods[0]), used(&index)), (Held::At(0), 3));
-    assert!(index.exceeded(&demand(&pod("other", 1, 8, 0))).is_empty());
-    assert_eq!(index.exceeded(&demand(&pod("other", 2, 8, 0))).len(), 1, "one is left to others");
-    assert!(index.exceeded(&demand(&pods[0])).is_empty(), "what is held for it doesn't count against it");
-    assert_eq!((at(&pods[3]), used(&index)), (Held::At(0), 4), "more than start together, one by one");
-    let beyond = refused(at(&pods[4]));
-    assert!(beyond.ends_with("; exceeded GpuQuota few, requested: gpu=1, used: gpu=4, limited: gpu=4"), "{beyond}");
-    index.give_up_group(&demand(&pods[4]));
-    assert_eq!(used(&index), 4, "the others are enough without it");
-    for pod in &pods[..4] {
-        index.reserve(&demand(pod), "n1", now).expect("GPUs were held for it");
-    }
-    assert_eq!((index.held().len(), used(&index)), (0, 4));
-}
-
-#[test]
-fn quota_that_refuses_one_member_frees_what_others_hold() {
-    let (n1, now) = (node("n1", 8), Instant::now());
-    let index = index(&[&n1]);
-    let pods = show(&index, "g", 4, 4);
-    let hold = || assert_eq!(index.hold(&demand(&pods[0]), &["n1"], now), Held::At(0));
-    hold();
-    limit(&index, 3);
-    index.give_up_group(&demand(&pods[0]));
-    assert_eq!(used(&index), 0, "three aren't enough");
-    limit(&index, 4);
-    hold();
-    limit(&index, 2);
-    let refused = index.reserve(&demand(&pods[1]), "n1", now).expect_err("three others hold GPUs");
-    assert!(matches!(refused, NotReserved::Exceeded { .. }), "{refused}");
-    assert_eq!((index.held().len(), used(&index)), (0, 0));
-}
-
-#[test]
-fn nothing_is_held_for_pods_of_another_scheduler() {
-    let (n1, now) = (node("n1", 4), Instant::now());
-    let index = index(&[&n1]);
-    let pods = show(&index, "g", 3, 2);
-    let of = |scheduler: &str, number| {
-        let scheduling = SchedulingTerms { scheduler: scheduler.into(), ..SchedulingTerms::default() };
-        PodView { scheduling: scheduling.into(), ..member("g", number, 1, 40) }
+fn pods_of_another_scheduler_do_not_count() {
+    let (index, now) = (planner(&[&node("n1", 4)]), Instant::now());
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 3 });
+    let of = |scheduler: &str, name: &str| {
+        let scheduling = SchedulingTerms { scheduler: scheduler.into(), ..terms(&[]) };
+        PodView { scheduling: scheduling.into(), ..member(name, 1, 40) }
     };
-    (2..6).for_each(|number| index.apply_pod(&of("nobody", number), now));
-    let at = |pod: &PodView| index.hold(&demand(pod), &["n1"], now);
-    assert_eq!(refused(at(&pods[0])), "pod group g needs 3 pods at once, and there are 2");
-    index.apply_pod(&of("", 6), now);
-    assert_eq!((at(&pods[0]), index.held().len()), (Held::At(0), 3));
-    assert!(index.held().iter().all(|held| ["g-0", "g-1", "g-6"].contains(&&*held.uid)));
+    for pod in [of("nobody", "x"), of("nobody", "y"), member("a", 1, 40), member("b", 1, 40)] {
+        index.apply_pod(&pod, now);
+    }
+    assert_eq!(placed(&index, now), []);
+    assert_eq!(waits(&index, &member("a", 1, 40)), "pod group g needs 3 pods at once, and there are 2");
+    index.apply_pod(&member("c", 1, 40), now);
+    assert_eq!(placed(&index, now).len(), 3);
 }
 
 #[test]
-fn deleted_group_holds_nothing() {
-    let (n1, now) = (node("n1", 4), Instant::now());
-    let index = index(&[&n1]);
-    let pods = show(&index, "g", 2, 2);
-    let hold = || assert_eq!(index.hold(&demand(&pods[0]), &["n1"], now), Held::At(0));
-    hold();
-    index.delete_pod_group(&group("g"));
-    assert_eq!((index.held().len(), free(&index, "n1")), (0, 4));
-    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: WAIT });
-    hold();
-    index.keep_pod_groups(PodGroupApi::Coscheduling, |_| false);
-    assert_eq!((index.held().len(), free(&index, "n1")), (0, 4), "a list without it");
+fn group_exceeds_a_quota_as_a_whole() {
+    let (index, now) = (planner(&[&node("n1", 8)]), Instant::now());
+    let spec = serde_json::from_value(json!({ "hard": { "gpu": 4 } })).expect("a quota");
+    index.apply_quota("default", "few", Ok(&spec));
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 6 });
+    let names = ["a", "b", "c", "d", "e", "f"];
+    names.iter().for_each(|name| index.apply_pod(&member(name, 1, 40), now));
+    assert_eq!(placed(&index, now), [], "though each fits");
+    let whole = "pod group g: exceeded GpuQuota few, requested: gpu=6, used: gpu=0, limited: gpu=4";
+    assert_eq!(waits(&index, &member("a", 1, 40)), whole);
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 3 });
+    assert_eq!(placed(&index, now).len(), 4, "more than start together, one by one");
+    assert_eq!(index.quotas()[0].used.count, 4);
 }
 
 #[test]
-fn gpus_of_a_group_that_nobody_asks_for_are_given_back() {
-    let (n1, now) = (node("n1", 4), Instant::now());
-    let index = index(&[&n1]);
-    index.apply_pod_group(group("g"), PodGroupSpec { min: 2, wait: PodGroupSpec::LONGEST_WAIT });
-    let pods = [0, 1].map(|number| member("g", number, 1, 40));
-    for pod in &pods {
-        index.apply_pod(pod, now);
+fn members_that_a_large_one_leaves_no_chance_are_not_tried() {
+    let (index, now) = (planner(&[&node("n1", 2)]), Instant::now());
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2 });
+    for pod in [member("small", 1, 1), member("large", 4, 40)] {
+        index.apply_pod(&pod, now);
     }
-    let at = |second| now + Duration::from_secs(second);
-    let ask = |pod: usize, second| index.hold(&demand(&pods[pod]), &["n1"], at(second));
-    // One finds no node for another reason, and comes back from each back-off of ten seconds.
-    for second in (0..=200).step_by(10) {
-        index.expire(at(second));
-        assert_eq!((ask(0, second), index.held().len()), (Held::At(0), 2), "after {second} s");
-    }
-    index.expire(at(219));
-    assert_eq!(index.held().len(), 2);
-    index.expire(at(220));
-    assert_eq!((index.held().len(), free(&index, "n1")), (0, 4));
-    assert_eq!((ask(1, 290), index.held().len()), (Held::At(0), 2), "it is asked for again");
-    index.expire(at(300));
-    assert_eq!(index.held().len(), 0, "no longer than at first");
-    let pauses =
-        "pod group g: GPUs were held for 300 s, and too few of its pods were bound: others come first for 60 s";
-    assert_eq!(refused(ask(1, 359)), pauses);
-    assert_eq!(ask(1, 360), Held::At(0));
+    let before = index.view().version();
+    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), before), "nothing was reserved");
+    let reason = "pod group g: free GPUs for 0 of 2 pods that start together";
+    assert_eq!(waits(&index, &member("small", 1, 1)), reason);
 }
 
 #[test]
-fn gang_that_does_not_fit_is_worked_out_once() {
-    let (n1, now) = (node("n1", 2), Instant::now());
-    let index = index(&[&n1]);
-    let at = |pod: &PodView, millis| index.hold(&demand(pod), &["n1"], now + Duration::from_millis(millis));
-    let changes = || index.view().version();
-    let pods = show(&index, "g", 3, 3);
-    let reason = refused(at(&pods[0], 0));
-    assert_eq!(reason, "pod group g: free GPUs for 2 of 3 pods that start together");
-    let before = changes();
-    assert_eq!((refused(at(&pods[1], 5)), refused(at(&pods[2], 999))), (reason.clone(), reason.clone()));
-    assert_eq!(changes(), before, "nothing was tried");
-    assert_eq!((refused(at(&pods[1], 1000)), changes() > before), (reason, true), "after a second");
-    index.apply_gpu_node("n1", &node("n1", 3));
-    assert_eq!(at(&pods[2], 1001), Held::At(0), "at once when a node changes");
+fn gang_is_shown_to_autoscalers_where_its_scheduler_knows_groups() {
+    let terms = |scheduler: &str| SchedulingTerms { scheduler: scheduler.into(), ..terms(&[GATE]) };
+    for (api, scheduler, shown) in [
+        (PodGroupApi::Kubernetes, DEFAULT_SCHEDULER, 3),
+        (PodGroupApi::Coscheduling, DEFAULT_SCHEDULER, 0),
+        (PodGroupApi::Coscheduling, "ours", 3),
+    ] {
+        let schedulers = [DEFAULT_SCHEDULER, "ours"].map(str::to_owned).into();
+        let planned = PlannedPods { schedulers, groups_alone: false };
+        let (index, now) = (Index::new(SchedulingConfig { planned, ..SchedulingConfig::default() }), Instant::now());
+        index.apply_gpu_node("n1", &node("n1", 1));
+        let allocatable = Some(Resources { cpu_milli: 1500, others: [("pods".into(), 10)].into() });
+        index.apply_node("n1", NodeObject { allocatable, ..NodeObject::default() });
+        let group = PodGroup { api, ..group("g") };
+        index.apply_pod_group(group.clone(), PodGroupSpec { min: 3 });
+        for name in ["a", "b", "c"] {
+            let (group, requests) = (Some(group.clone().into()), Resources::of_cpu(1000));
+            index.apply_pod(
+                &PodView { group, requests, scheduling: terms(scheduler).into(), ..pod(name, 1, 10, 0) },
+                now,
+            );
+        }
+        assert_eq!(placed(&index, now), [], "one has enough CPU");
+        assert_eq!(placed(&index, now + ENOUGH).len(), shown, "{api:?} {scheduler}");
+    }
+}
 
-    // The largest come first: where one fits nowhere, smaller ones aren't tried.
-    let large = member("uneven", 0, 4, 40);
-    index.apply_pod_group(group("uneven"), PodGroupSpec { min: 2, wait: WAIT });
-    let small = member("uneven", 1, 1, 1);
-    for pod in [&large, &small] {
-        index.apply_pod(pod, now);
+#[test]
+fn gang_is_planned_within_a_clique() {
+    let linked = |(name, clique): (&str, &str)| {
+        let mut node = node(name, 4);
+        status(&mut node).clique = Some(clique.to_owned()).filter(|clique| !clique.is_empty());
+        node
+    };
+    let nodes = [("a1", "a.0"), ("b1", "b.0"), ("b2", "b.0"), ("c1", "")].map(linked);
+    let (index, now) = (planner(&nodes.iter().collect::<Vec<_>>()), Instant::now());
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2 });
+    for name in ["a", "b"] {
+        index.apply_pod(&member(name, 4, 40), now);
     }
-    for pod in &pods {
-        index.delete_pod(&pod.uid);
-    }
-    let before = changes();
-    assert_eq!(refused(at(&small, 0)), "pod group uneven: free GPUs for 0 of 2 pods that start together");
-    assert_eq!(changes(), before, "nothing was held");
+    let nodes: BTreeSet<String> = placed(&index, now).into_iter().map(|(_, node)| node).collect();
+    assert_eq!(nodes, BTreeSet::from(["b1".to_owned(), "b2".to_owned()]));
+}
+
+#[test]
+fn beside_an_extender_only_groups_are_planned() {
+    let planned = PlannedPods { groups_alone: true, ..ours() };
+    let (index, now) = (Index::new(SchedulingConfig { planned, ..SchedulingConfig::default() }), Instant::now());
+    index.apply_gpu_node("n1", &node("n1", 4));
+    let created = Timestamp::from_second(1).ok();
+    let alone = |gates: &[&str]| PodView {
+        scheduling: SchedulingTerms { created, ..terms(gates) }.into(),
+        ..pod("alone", 1, 40, 0)
+    };
+    index.apply_pod(&alone(&[]), now);
+    assert_eq!(placed(&index, now), [], "its scheduler asks the extender");
+    index.apply_pod(&alone(&[GATE]), now);
+    assert_eq!(placed(&index, now), [pair("alone", "")], "nobody plans it any more");
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 2 });
+    let pods = [member("a", 1, 40), member("b", 1, 40)];
+    pods.iter().for_each(|pod| index.apply_pod(pod, now));
+    assert_eq!(placed(&index, now).iter().filter(|(_, node)| node == "n1").count(), 2);
+    let planned = index.reserve(&demand(&pods[0]), "n1", now).expect("it is planned there");
+    index.apply_pod(&bound(pods[0].clone(), &planned), now);
+    assert_eq!(held(&index, "n1").iter().filter(|gib| **gib > 0).count(), 2, "each once");
+}
+
+#[test]
+fn explanation_starts_a_group_as_the_leader_does() {
+    let (index, now) = (planner(&[&node("n1", 3)]), Instant::now());
+    index.apply_pod_group(group("g"), PodGroupSpec { min: 4 });
+    let pods = ["a", "b", "c", "d"].map(|name| member(name, 1, 40));
+    pods.iter().for_each(|pod| index.apply_pod(pod, now));
+    index.apply_pod(&gated("other", 1, 1, 1), now);
+    let start = |pod: &PodView| index.start_group(&demand(pod), now);
+    let reason = "pod group g: free GPUs for 3 of 4 pods that start together";
+    assert_eq!(start(&pods[0]), Some(Err(reason.into())));
+    assert_eq!(start(&gated("other", 1, 1, 1)), None);
+    index.apply_gpu_node("n2", &node("n2", 1));
+    assert_eq!(start(&pods[0]), Some(Ok(())));
 }

@@ -12,15 +12,21 @@ use serde_json::json;
 
 use super::*;
 use crate::Step;
+use crate::demand::PlannedPods;
 use crate::node_selection::NodeSelection;
 use crate::pod::SchedulingTerms;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
 
-const ENOUGH: Duration = Duration::from_secs(60);
+pub(super) const ENOUGH: Duration = Duration::from_secs(60);
 
-/// An index that plans the pods of this scheduler.
-fn planner(nodes: &[&GpuNode]) -> Index {
-    let index = Index::new(SchedulingConfig { planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() });
+/// Pods of this scheduler.
+pub(super) fn ours() -> PlannedPods {
+    PlannedPods { schedulers: vec!["ours".into()], groups_alone: false }
+}
+
+/// An index that plans them.
+pub(super) fn planner(nodes: &[&GpuNode]) -> Index {
+    let index = Index::new(SchedulingConfig { planned: ours(), ..SchedulingConfig::default() });
     for node in nodes {
         let name = node.metadata.name.as_deref().expect("a name");
         index.apply_gpu_node(name, node);
@@ -29,13 +35,13 @@ fn planner(nodes: &[&GpuNode]) -> Index {
     index
 }
 
-fn terms(gates: &[&str]) -> SchedulingTerms {
+pub(super) fn terms(gates: &[&str]) -> SchedulingTerms {
     let gates = gates.iter().map(|gate| (*gate).to_owned()).collect();
     SchedulingTerms { scheduler: "ours".into(), gates, ..SchedulingTerms::default() }
 }
 
 /// A pod with our gate that was created so many seconds after the first.
-fn gated(name: &str, cards: u32, gib: u64, created: i64) -> PodView {
+pub(super) fn gated(name: &str, cards: u32, gib: u64, created: i64) -> PodView {
     let created = Timestamp::from_second(created).ok();
     PodView { scheduling: SchedulingTerms { created, ..terms(&[GATE]) }.into(), ..pod(name, cards, gib, 0) }
 }
@@ -45,7 +51,7 @@ fn steps(index: &Index, now: Instant) -> Vec<Step> {
 }
 
 /// Pods that get a place, with its node, in the order in which they do; a pod whose gate goes without one has none.
-fn placed(index: &Index, now: Instant) -> Vec<(String, String)> {
+pub(super) fn placed(index: &Index, now: Instant) -> Vec<(String, String)> {
     let steps = steps(index, now).into_iter().map(|step| match step {
         Step::Place { demand, planned } => (demand.uid.to_string(), planned.node),
         Step::LetGo { uid, .. } => (uid.to_string(), String::new()),
@@ -54,7 +60,7 @@ fn placed(index: &Index, now: Instant) -> Vec<(String, String)> {
     steps.collect()
 }
 
-fn pair(pod: &str, node: &str) -> (String, String) {
+pub(super) fn pair(pod: &str, node: &str) -> (String, String) {
     (pod.to_owned(), node.to_owned())
 }
 
@@ -205,82 +211,6 @@ fn reservation_lasts_until_the_nomination_ends() {
 }
 
 #[test]
-fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
-    let (mut n1, now) = (node("n1", 4), Instant::now());
-    status(&mut n1).shares = vec![share(&n1, "x", 3, 40, 100)];
-    let index = planner(&[&n1]);
-    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
-    let member = |name: &str| PodView { group: Some(group.clone().into()), ..gated(&format!("g-{name}"), 1, 40, 0) };
-    index.apply_pod_group(group.clone(), PodGroupSpec { min: 4, wait: ENOUGH });
-    for name in ["a", "b", "c"] {
-        index.apply_pod(&member(name), now);
-    }
-    assert_eq!(placed(&index, now), [], "too few");
-    index.apply_pod(&member("d"), now);
-    let before = index.view().version();
-    assert_eq!(placed(&index, now), [], "three would fit");
-    assert_eq!(held(&index, "n1").iter().sum::<u64>(), 40, "nothing is held for them");
-    let after = index.view().version();
-    assert!(after > before, "it has been tried");
-    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), after), "once");
-    assert_eq!(placed(&index, now + ENOUGH), [], "its gates stay: alone no member may start");
-    index.apply_pod(&gated("other", 1, 30, 9), now);
-    assert_eq!(placed(&index, now), [pair("other", "n1")], "nobody waits for it");
-    index.delete_pod("other");
-    status(&mut n1).shares.clear();
-    index.apply_gpu_node("n1", &n1);
-    assert_eq!(placed(&index, now).len(), 4);
-    index.apply_pod(&member("surplus"), now);
-    index.delete_pod("g-a");
-    assert_eq!(placed(&index, now), [pair("g-surplus", "n1")], "by itself");
-}
-
-#[test]
-fn members_of_a_group_that_differ_do_not_count_as_equal() {
-    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
-    let label = |pool: &str| Some([("pool".to_owned(), pool.to_owned())].into());
-    index.apply_node("n1", NodeObject { labels: label("a").expect("labels"), ..NodeObject::default() });
-    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
-    let member = |name: &str, pool: &str| {
-        let selection = NodeSelection::new(label(pool), None, None);
-        let scheduling = SchedulingTerms { selection, ..terms(&[GATE]) };
-        PodView { group: Some(group.clone().into()), scheduling: scheduling.into(), ..gated(name, 1, 10, 0) }
-    };
-    for min in [1, 2] {
-        index.apply_pod_group(group.clone(), PodGroupSpec { min, wait: ENOUGH });
-        let of = |number: u32, pool| member(&format!("{min}-{number}"), pool);
-        for pod in [of(1, "b"), of(2, "a"), of(3, "a")] {
-            index.apply_pod(&pod, now);
-        }
-        let uids = [2, 3].map(|number| pair(&format!("{min}-{number}"), "n1"));
-        assert_eq!(placed(&index, now), uids, "the first may run on no node");
-        for number in 1..=3 {
-            index.delete_pod(&format!("{min}-{number}"));
-        }
-    }
-}
-
-#[test]
-fn members_start_alone_when_their_group_is_gone_or_never_comes() {
-    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
-    let alone = |api, name: &str| {
-        let group = PodGroup { api, namespace: "default".into(), name: "g".into() };
-        index.apply_pod(&PodView { group: Some(group.clone().into()), ..gated(name, 1, 10, 0) }, now);
-        group
-    };
-    let group = alone(PodGroupApi::Coscheduling, "a");
-    index.apply_pod_group(group.clone(), PodGroupSpec { min: 2, wait: ENOUGH });
-    assert_eq!(placed(&index, now), []);
-    index.delete_pod_group(&group);
-    assert_eq!(placed(&index, now), [pair("a", "n1")]);
-    index.serves_pod_groups(PodGroupApi::Kubernetes, true);
-    alone(PodGroupApi::Kubernetes, "b");
-    assert_eq!(placed(&index, now), [], "its group may come");
-    index.serves_pod_groups(PodGroupApi::Kubernetes, false);
-    assert_eq!(placed(&index, now), [pair("b", "n1")]);
-}
-
-#[test]
 fn quota_is_waited_for_and_no_longer() {
     let mut mixed = node("n1", 2);
     status(&mut mixed).cards[1].model = "Tesla T4".into();
@@ -290,7 +220,7 @@ fn quota_is_waited_for_and_no_longer() {
         index.apply_quota("default", name, Ok(&serde_json::from_value(spec).expect("a quota")));
     };
     let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
-    index.apply_pod_group(group.clone(), PodGroupSpec { min: 2, wait: ENOUGH });
+    index.apply_pod_group(group.clone(), PodGroupSpec { min: 2 });
     limit("a100", &["A100"], 1);
     limit("t4", &["T4"], 0);
     for name in ["a", "b"] {
@@ -345,8 +275,7 @@ fn pods_are_tried_again_when_a_node_oversubscribes_more() {
 #[test]
 fn only_bound_pods_are_evicted_and_as_soon_as_that_helps() {
     let (n1, now) = (node("n1", 1), Instant::now());
-    let config =
-        SchedulingConfig { preempts: true, planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() };
+    let config = SchedulingConfig { preempts: true, planned: ours(), ..SchedulingConfig::default() };
     let index = Index::new(config);
     index.apply_gpu_node("n1", &n1);
     let low = gated("low", 1, 20, 0);
@@ -373,8 +302,7 @@ fn only_bound_pods_are_evicted_and_as_soon_as_that_helps() {
 #[test]
 fn pods_of_lower_priority_are_evicted_for_one_that_fits_nowhere() {
     let (mut n1, now) = (node("n1", 2), Instant::now());
-    let config =
-        SchedulingConfig { preempts: true, planned_schedulers: vec!["ours".into()], ..SchedulingConfig::default() };
+    let config = SchedulingConfig { preempts: true, planned: ours(), ..SchedulingConfig::default() };
     let index = Index::new(config);
     let full = |n1: &mut GpuNode, pods: &[(&str, usize)]| {
         let shares = pods.iter().map(|(pod, card)| share(n1, pod, *card, 30, 0)).collect();

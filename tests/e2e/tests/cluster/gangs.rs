@@ -29,6 +29,8 @@ const MEMBERS: u32 = CARDS / 2 + 1;
 const SHARE: [(&str, &str); 2] = [("gpu", "1"), ("gpumem", "50Gi")];
 const GROUPS: [&str; 2] = ["first", "second"];
 const ROUNDS: usize = 3;
+/// Both ways in which the leader plans groups.
+const MODES: [&str; 2] = ["gates", "extender"];
 /// Pods of the recipe.
 const RECIPE: usize = 4;
 
@@ -43,7 +45,7 @@ pub(crate) async fn of_kube_scheduler(cluster: &mut Cluster) -> anyhow::Result<(
     cluster.control_plane.api.set_args(&[(GATES, gates), (APIS, "scheduling.k8s.io/v1alpha2=true")]);
     cluster.control_plane.controller_manager.set_args(&[(GATES, gates)]);
     cluster.control_plane.scheduler.set_args(&[(GATES, gates)]);
-    let result = by_gates(cluster).await;
+    let result = behind_feature_gates(cluster).await;
     cluster.control_plane.api.set_args(&[(GATES, ""), (APIS, "")]);
     cluster.control_plane.controller_manager.set_args(&[(GATES, "")]);
     cluster.control_plane.scheduler.set_args(&[(GATES, "")]);
@@ -51,17 +53,33 @@ pub(crate) async fn of_kube_scheduler(cluster: &mut Cluster) -> anyhow::Result<(
     result
 }
 
-async fn by_gates(cluster: &mut Cluster) -> anyhow::Result<()> {
+async fn behind_feature_gates(cluster: &mut Cluster) -> anyhow::Result<()> {
     restart(cluster).await?;
     cluster.start_webhook().await?;
-    cluster.restart_scheduler(true).await?;
     let spec = json!({"schedulingPolicy": {"gang": {"minCount": MEMBERS}}});
-    rounds(cluster, "scheduling.k8s.io/v1alpha2", &spec, |pod, group| {
-        pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
-    })
-    .await?;
+    for mode in MODES {
+        schedule(cluster, mode).await?;
+        rounds(cluster, (mode, "scheduling.k8s.io/v1alpha2"), &spec, |pod, group| {
+            pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
+        })
+        .await?;
+    }
     recipe(cluster, include_str!("../../../../deploy/recipes/gangs/pod-group.yaml")).await?;
     cluster.stop_webhook().await
+}
+
+/// A scheduler that knows no groups: the leader alone keeps them together.
+pub(crate) async fn of_an_untouched_scheduler(cluster: &mut Cluster) -> anyhow::Result<()> {
+    define(cluster).await?;
+    cluster.start_webhook().await?;
+    schedule(cluster, MODES[0]).await?;
+    rounds(cluster, (MODES[0], THEIRS), &json!({"minMember": MEMBERS}), |pod, group| {
+        pod["metadata"]["labels"][LABEL] = json!(group);
+    })
+    .await?;
+    schedule(cluster, MODES[1]).await?;
+    cluster.stop_webhook().await?;
+    undefine(cluster).await
 }
 
 /// The plugin, in a kube-scheduler of its own.
@@ -70,12 +88,7 @@ pub(crate) async fn of_the_coscheduling_plugin(cluster: &mut Cluster) -> anyhow:
         println!("  skipped: KUBE_BIN_DIR has no {COSCHEDULING}, a kube-scheduler with the plugin");
         return Ok(());
     };
-    for (path, object) in definitions() {
-        cluster.api.create(path, &object).await?;
-    }
-    let served =
-        async |this: &mut Cluster| this.api.find(&format!("/apis/{THEIRS}/namespaces/default/podgroups")).await;
-    cluster.until("the API of the plugin", PATIENCE, served).await?;
+    define(cluster).await?;
     cluster.start_webhook().await?;
     let own = cluster.control_plane.scheduler.set_path(scheduler);
     set_profiles(
@@ -89,15 +102,40 @@ pub(crate) async fn of_the_coscheduling_plugin(cluster: &mut Cluster) -> anyhow:
             "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 10}}],
         }])),
     )?;
-    cluster.restart_scheduler(true).await?;
-    rounds(cluster, THEIRS, &json!({"minMember": MEMBERS, "scheduleTimeoutSeconds": 10}), |pod, group| {
-        pod["metadata"]["labels"][LABEL] = json!(group);
-    })
-    .await?;
+    for mode in MODES {
+        schedule(cluster, mode).await?;
+        let spec = json!({"minMember": MEMBERS, "scheduleTimeoutSeconds": 10});
+        rounds(cluster, (mode, THEIRS), &spec, |pod, group| {
+            pod["metadata"]["labels"][LABEL] = json!(group);
+        })
+        .await?;
+    }
     recipe(cluster, include_str!("../../../../deploy/recipes/gangs/coscheduling.yaml")).await?;
     set_profiles(&cluster.files, None)?;
     cluster.control_plane.scheduler.set_path(own);
     cluster.stop_webhook().await?;
+    undefine(cluster).await
+}
+
+/// Has the webhook and its scheduler place pods this way.
+async fn schedule(cluster: &mut Cluster, mode: &str) -> anyhow::Result<()> {
+    println!("  scheduling: {mode}");
+    cluster.configure_webhook(&json!({"scheduling": mode})).await?;
+    cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
+    cluster.webhook_called().await?;
+    cluster.restart_scheduler(mode == "extender").await
+}
+
+async fn define(cluster: &mut Cluster) -> anyhow::Result<()> {
+    for (path, object) in definitions() {
+        cluster.api.create(path, &object).await?;
+    }
+    let served =
+        async |this: &mut Cluster| this.api.find(&format!("/apis/{THEIRS}/namespaces/default/podgroups")).await;
+    cluster.until("the API of the plugin", PATIENCE, served).await.map(drop)
+}
+
+async fn undefine(cluster: &mut Cluster) -> anyhow::Result<()> {
     for (path, object) in definitions() {
         cluster.api.delete(&format!("{path}/{}", view::name(&object))).await?;
     }
@@ -157,7 +195,7 @@ async fn recipe(cluster: &mut Cluster, text: &str) -> anyhow::Result<()> {
 /// Both groups come at once, several times, and end.
 async fn rounds(
     cluster: &mut Cluster,
-    version: &str,
+    (mode, version): (&str, &str),
     spec: &Value,
     join: impl Fn(&mut Value, &str),
 ) -> anyhow::Result<()> {
@@ -165,13 +203,13 @@ async fn rounds(
     for round in 1..=ROUNDS {
         for name in GROUPS {
             // The one of the last round may still be there: it has a finalizer.
-            let metadata = json!({"name": format!("{name}-{round}")});
+            let metadata = json!({"name": format!("{name}-{mode}-{round}")});
             let group = json!({"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec});
             cluster.api.create(&path, &group).await?;
         }
-        one_after_the_other(cluster, round, |pod, group| join(pod, &format!("{group}-{round}"))).await?;
+        one_after_the_other(cluster, round, |pod, group| join(pod, &format!("{group}-{mode}-{round}"))).await?;
         for name in GROUPS {
-            cluster.api.delete(&format!("{path}/{name}-{round}")).await?;
+            cluster.api.delete(&format!("{path}/{name}-{mode}-{round}")).await?;
         }
     }
     Ok(())
@@ -194,7 +232,7 @@ async fn one_after_the_other(
     let first = runs(cluster, members).await?;
     let last = GROUPS.into_iter().find(|group| *group != first).context("another group")?;
     for number in 0..MEMBERS {
-        let why = cluster.until_pod(&format!("{last}-{number}"), view::unschedulable).await?;
+        let why = cluster.until_pod(&format!("{last}-{number}"), view::unplaced).await?;
         if number == 0 {
             println!("  round {round}: {first} runs, {last} waits: {why}");
         }

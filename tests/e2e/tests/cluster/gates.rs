@@ -113,9 +113,7 @@ pub(crate) async fn mode_changes(cluster: &mut Cluster) -> anyhow::Result<()> {
         let running = pods.iter().filter(|pod| view::is_ready(pod)).count();
         ensure!(running == 8 && gated(&pods).len() == 1, "{running} run, with gates: {:?}", gated(&pods));
         let waiting = pods.iter().find(|pod| !view::is_ready(pod)).context("one waits")?;
-        let conditions = waiting["status"]["conditions"].as_array().into_iter().flatten();
-        let placed = conditions.into_iter().find(|condition| condition["type"] == "divvy.dev/Placed");
-        Ok(placed.and_then(|placed| placed["message"].as_str()).map(str::to_owned))
+        Ok(view::unplaced(waiting))
     };
     let message = cluster.until("reason of the pod that waits", PATIENCE, told).await?;
     println!("  {message}");

@@ -165,9 +165,8 @@ impl Cluster {
 
     /// A new leader, which reads all that the API server has.
     fn leader(&self, pods_first: bool) -> Index {
-        let planned_schedulers = vec!["ours".into()];
-        let index =
-            Index::new(SchedulingConfig { planned_schedulers, preempts: self.preempts, ..SchedulingConfig::default() });
+        let planned = ours();
+        let index = Index::new(SchedulingConfig { planned, preempts: self.preempts, ..SchedulingConfig::default() });
         let show_pods = || self.pods.values().for_each(|pod| index.apply_pod(pod, self.now));
         if pods_first {
             show_pods();
@@ -460,7 +459,7 @@ impl Cluster {
                 (0..2).for_each(|at| self.tell_quota(&self.index, at));
             }
             Event::Group(at, min) => {
-                self.specs[*at] = min.map(|min| PodGroupSpec { min, wait: ENOUGH });
+                self.specs[*at] = min.map(|min| PodGroupSpec { min });
                 match self.specs[*at] {
                     Some(spec) => self.index.apply_pod_group(group(*at), spec),
                     None => self.index.delete_pod_group(&group(*at)),
