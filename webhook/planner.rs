@@ -16,8 +16,11 @@ use divvy_index::demand::Demand;
 use divvy_index::{Index, Step, Victim};
 use divvy_runtime::api_server::{ApiServer, Requests, unanswered};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Status;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -216,11 +219,9 @@ impl Writer {
         let tries = victims.iter().map(|victim| (victim, true));
         for (Victim { uid, namespace, name }, dry_run) in tries.chain(victims.iter().map(|victim| (victim, false))) {
             let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
-            let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
-            let delete_options = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            let post_options = PostParams { dry_run, ..PostParams::default() };
-            let params = EvictParams { delete_options: Some(delete_options), post_options };
-            match answer(pods.evict(name, &params), until).await {
+            let (params, eviction) = (PostParams { dry_run, ..PostParams::default() }, eviction(name, uid));
+            let evicted = pods.create_subresource::<_, Status>("eviction", name, &params, &eviction);
+            match answer(evicted, until).await {
                 // Gone, or another pod of this name: its room is free, or soon will be.
                 Err(Failure::Refused(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
                 evicted => evicted.map(drop)?,
@@ -278,6 +279,15 @@ fn without_gate() -> Value {
     json!({ "schedulingGates": [{ "$patch": "delete", "name": GATE }] })
 }
 
+/// An eviction of the pod of this UID. (`Api::evict` of kube 5.0 writes `delete_options`, which the API server doesn't know.)
+fn eviction(name: &str, uid: &str) -> Eviction {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    Eviction {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        delete_options: Some(DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() }),
+    }
+}
+
 fn nomination(node: &str) -> Value {
     let placed = json!({
         "type": condition::PLACED,
@@ -287,4 +297,15 @@ fn nomination(node: &str) -> Value {
         "lastTransitionTime": Timestamp::now().to_string(),
     });
     json!({ "nominatedNodeName": node, "conditions": [placed] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eviction_names_the_pod_by_its_uid() {
+        let text = serde_json::to_value(eviction("a", "uid-a")).expect("JSON");
+        assert_eq!(text["deleteOptions"], json!({ "preconditions": { "uid": "uid-a" } }));
+    }
 }

@@ -112,6 +112,9 @@ fn main() -> ExitCode {
         scenario("a quota by model is kept to by every leader", |c| Box::pin(quotas::kept_to_by_every_leader(c))),
         scenario("soft taints come and go beside another", |c| Box::pin(soft_taints::beside_others(c))),
         scenario("groups of pods start together or wait", |c| Box::pin(gangs::of_kube_scheduler(c))),
+        scenario("groups of pods start together by the leader alone", |c| {
+            Box::pin(gangs::of_an_untouched_scheduler(c))
+        }),
         scenario("the coscheduling plugin starts groups of pods together", |c| {
             Box::pin(gangs::of_the_coscheduling_plugin(c))
         }),
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         }),
         scenario("Karpenter adds one node for a pod", |c| Box::pin(new_nodes::karpenter::by_overlay(c))),
         scenario("pods of a high priority evict others", |c| Box::pin(preemption::by_priority(c))),
+        scenario("the leader evicts for pods of a high priority", |c| Box::pin(preemption::by_the_leader(c))),
         Scenario {
             installed: Installed::AsPods,
             ..scenario("Divvy is upgraded and rolled back while pods come", |c| {

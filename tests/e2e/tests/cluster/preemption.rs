@@ -11,6 +11,7 @@ use divvy_api::CardId;
 use divvy_api::ContainerKind::App;
 use divvy_api::annotation::{self, Cards};
 use divvy_api::names::annotation::{self as keys, CARD_UUID};
+use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::CARDS;
 use divvy_e2e::pods::{self, PODS};
@@ -22,6 +23,10 @@ use serde_json::{Value, json};
 use crate::webhook::as_planned;
 
 const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+const PRIORITIES: [(&str, i32); 3] = [("lowest", 1), ("low", 100), ("high", 1000)];
+/// A class whose pods evict nobody.
+const PATIENT: &str = "patient";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 /// A card, and nothing beside it.
 const WHOLE: [(&str, &str); 3] = [("gpu", "1"), ("gpumem", "80Gi"), ("gpucores", "100")];
 const TWO_WHOLE: [(&str, &str); 3] = [("gpu", "2"), ("gpumem", "80Gi"), ("gpucores", "100")];
@@ -35,14 +40,133 @@ const ENDLESS: u64 = 3600;
 
 type Names = BTreeSet<String>;
 
-/// As many pods of low priority go as it takes, and none for its equals; what they leave is kept for whom they left.
-pub(crate) async fn by_priority(cluster: &mut Cluster) -> anyhow::Result<()> {
-    for (name, value) in [("low", 100), ("high", 1000)] {
+async fn create_classes(cluster: &Cluster) -> anyhow::Result<()> {
+    let preempting = PRIORITIES.map(|(name, value)| (name, value, "PreemptLowerPriority"));
+    for (name, value, policy) in preempting.into_iter().chain([(PATIENT, 1000, "Never")]) {
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
+            "preemptionPolicy": policy,
         });
         cluster.api.create(CLASSES, &class).await?;
     }
+    Ok(())
+}
+
+async fn delete_classes(cluster: &Cluster) -> anyhow::Result<()> {
+    for name in PRIORITIES.map(|(name, _)| name).into_iter().chain([PATIENT]) {
+        cluster.api.delete(&format!("{CLASSES}/{name}")).await?;
+    }
+    Ok(())
+}
+
+/// The leader evicts the fewest that make room, and a kube-scheduler that nobody has configured evicts nobody beside it. Whom a
+/// budget keeps stays, nobody goes for a pod that never preempts or for an equal, and what a pod leaves is kept while it ends.
+pub(crate) async fn by_the_leader(cluster: &mut Cluster) -> anyhow::Result<()> {
+    create_classes(cluster).await?;
+    cluster.start_webhook().await?;
+    cluster.configure_webhook(&json!({"scheduling": "gates"})).await?;
+    cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
+    cluster.webhook_called().await?;
+    fill(cluster).await?;
+    evicting(cluster, &pod("urgent", "high", &WHOLE), 1, &[]).await?;
+    evicting(cluster, &pod("pair", "high", &TWO_WHOLE), 2, &[]).await?;
+    evicting(cluster, &pod("slice", "high", &SMALL), 1, &[]).await?;
+    evicting(cluster, &pod("stock", "high", &[("gpu", "1")]), 1, &[]).await?;
+    cluster.agree().await?;
+    as_planned(cluster).await?;
+    for (name, class) in [("equal", "low"), ("patient", PATIENT)] {
+        waiting(cluster, &pod(name, class, &WHOLE)).await?;
+    }
+    guarded(cluster).await?;
+    kept_by_the_leader(cluster).await?;
+    cluster.clear().await?;
+    delete_classes(cluster).await?;
+    cluster.configure_webhook(&json!({"scheduling": "extender"})).await?;
+    cluster.stop_webhook().await
+}
+
+/// Creates a pod that has no place, waits until it says so, and looks whether anybody went for it.
+async fn waiting(cluster: &mut Cluster, pod: &Value) -> anyhow::Result<()> {
+    let (name, before) = (view::name(pod), names(cluster).await?);
+    cluster.create_objects(vec![pod.clone()]).await?;
+    println!("  {name} waits: {}", cluster.until_pod(name, view::unplaced).await?);
+    cluster.api.delete(&format!("{PODS}/{name}")).await?;
+    ensure!(names(cluster).await? == before, "pods went for it");
+    Ok(())
+}
+
+/// A PodDisruptionBudget keeps all pods of low priority; when it is gone one of them goes.
+async fn guarded(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let low = async |this: &mut Cluster| {
+        let pods = this.list().await?;
+        Ok::<_, anyhow::Error>(
+            pods.into_iter().filter(|pod| pod["spec"]["priorityClassName"] == "low").collect::<Vec<_>>(),
+        )
+    };
+    let kept = low(cluster).await?;
+    for pod in &kept {
+        let labels = json!({"metadata": {"labels": {"kept": "true"}}});
+        cluster.api.patch(&format!("{PODS}/{}", view::name(pod)), Part::Object, &labels).await?;
+    }
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"},
+        "spec": {"minAvailable": kept.len(), "selector": {"matchLabels": {"kept": "true"}}},
+    });
+    cluster.api.create(BUDGETS, &budget).await?;
+    let path = format!("{BUDGETS}/all");
+    let judged = async |this: &mut Cluster| {
+        let status = this.api.get(&path).await?["status"].take();
+        Ok((status["currentHealthy"].as_u64() == u64::try_from(kept.len()).ok()).then_some(()))
+    };
+    cluster.until("a budget that counts", PATIENCE, judged).await?;
+    cluster.create_objects(vec![pod("barred", "high", &WHOLE)]).await?;
+    let refused = async |this: &mut Cluster| {
+        let page = this.api.get("/metrics").await?;
+        let is_refusal = |line: &str| {
+            line.starts_with("apiserver_request_total{code=\"429\"") && line.contains("subresource=\"eviction\"")
+        };
+        Ok(page.as_str().is_some_and(|page| page.lines().any(is_refusal)).then_some(()))
+    };
+    cluster.until("an eviction that is refused", PATIENCE, refused).await?;
+    ensure!(low(cluster).await?.len() == kept.len(), "pods went in spite of the budget");
+    cluster.api.delete(&path).await?;
+    cluster.until_pod("barred", |pod| view::is_ready(pod).then_some(())).await?;
+    let left = low(cluster).await?.len();
+    println!("  barred runs once the budget is gone; {} of {} went", kept.len() - left, kept.len());
+    ensure!(left + 1 == kept.len(), "one is enough");
+    Ok(())
+}
+
+/// The pod that is evicted takes its time. What it leaves is kept for whom it goes, and the others stay.
+async fn kept_by_the_leader(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let low =
+        cluster.list().await?.into_iter().find(|pod| view::name(pod).starts_with("alone-")).context("one is left")?;
+    cluster.api.delete(&format!("{PODS}/{}", view::name(&low))).await?;
+    let mut leaver = pod("leaver", "lowest", &WHOLE);
+    leaver["spec"]["terminationGracePeriodSeconds"] = json!(ENDLESS);
+    run(cluster, leaver).await?;
+    let (left, mut expected) = (card(cluster, "leaver").await?, names(cluster).await?);
+    let uid = cluster.until_pod("leaver", |pod| Some(view::uid(pod).to_owned())).await?;
+    let running = cluster.look()?.running.remove(&(uid, "main".to_owned())).context("pod leaver doesn't run")?;
+    cluster.create_objects(vec![pod("late", "high", &WHOLE)]).await?;
+    cluster.until_pod("leaver", |pod| pod["metadata"]["deletionTimestamp"].as_str().map(drop)).await?;
+    cluster.create_objects(vec![pod("thief", "low", &SMALL)]).await?;
+    cluster.until_pod("thief", view::unplaced).await?;
+    containers::kill(&running)?;
+    cluster.until_pod("late", |pod| view::is_ready(pod).then_some(())).await?;
+    ensure!(card(cluster, "late").await? == left, "it isn't where it was made room");
+    expected.remove("leaver");
+    expected.extend(["late", "thief"].map(str::to_owned));
+    ensure!(names(cluster).await? == expected, "others went too");
+    cluster.until_pod("thief", view::unplaced).await?;
+    cluster.api.delete(&format!("{PODS}/thief")).await?;
+    cluster.agree().await?;
+    as_planned(cluster).await
+}
+
+/// As many pods of low priority go as it takes, and none for its equals; what they leave is kept for whom they left.
+pub(crate) async fn by_priority(cluster: &mut Cluster) -> anyhow::Result<()> {
+    create_classes(cluster).await?;
     cluster.start_webhook().await?;
     cluster.restart_scheduler(true).await?;
     fill(cluster).await?;
@@ -54,9 +178,7 @@ pub(crate) async fn by_priority(cluster: &mut Cluster) -> anyhow::Result<()> {
     as_planned(cluster).await?;
     nobody(cluster).await?;
     kept(cluster).await?;
-    for name in ["low", "high"] {
-        cluster.api.delete(&format!("{CLASSES}/{name}")).await?;
-    }
+    delete_classes(cluster).await?;
     cluster.clear().await?;
     cluster.stop_webhook().await
 }
