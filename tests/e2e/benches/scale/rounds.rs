@@ -48,8 +48,10 @@ const SIXTEEN: Variant = Variant { name: "shortlist 16", shortlist: Some(16), ..
 /// Each way to schedule.
 pub(crate) const WAYS: [Variant; 3] = [ALONE, GATES, SIXTEEN];
 /// One thing changed at a time.
-pub(crate) const CAUSES: [Variant; 6] = [
+pub(crate) const CAUSES: [Variant; 8] = [
     ALONE,
+    GATES,
+    Variant { name: "gates, no policies", policies: false, ..GATES },
     ONE,
     SIXTEEN,
     Variant { name: "shortlist 16, the scheduler binds", binds: false, ..SIXTEEN },

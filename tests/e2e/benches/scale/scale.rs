@@ -2,6 +2,7 @@
 
 mod bindings;
 mod interruptions;
+mod latencies;
 mod overload;
 mod reports;
 
@@ -22,7 +23,7 @@ const RUN: usize = 1000;
 const EMPTY: &str = "/api/v1/nodes/fake-0";
 
 /// Scenarios of this benchmark.
-pub(crate) const SCENARIOS: [Scenario; 6] = [
+pub(crate) const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "scale",
         only_when_named: false,
@@ -34,6 +35,12 @@ pub(crate) const SCENARIOS: [Scenario; 6] = [
         only_when_named: true,
         installed: Installed::AsProcesses,
         run: |cluster| Box::pin(ways(cluster)),
+    },
+    Scenario {
+        name: "latencies",
+        only_when_named: true,
+        installed: Installed::AsProcesses,
+        run: |cluster| Box::pin(latencies(cluster)),
     },
     Scenario {
         name: "overload",
@@ -91,6 +98,12 @@ async fn ways(cluster: &mut Cluster) -> anyhow::Result<()> {
     let mut fleet = start(cluster, number("DIVVY_E2E_NODES", 1000)?).await?;
     let rounds = number("DIVVY_E2E_ROUNDS", 10)?;
     rounds::compare(cluster, &mut fleet, &WAYS, rounds, number("DIVVY_E2E_PODS", RUN)?).await
+}
+
+/// Pods one after another with each way to schedule, on an empty cluster.
+async fn latencies(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let mut fleet = start(cluster, number("DIVVY_E2E_NODES", 1000)?).await?;
+    latencies::compare(cluster, &mut fleet, number("DIVVY_E2E_ROUNDS", 3)?).await
 }
 
 /// More pods than there are GPUs for.

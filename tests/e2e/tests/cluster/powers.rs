@@ -11,6 +11,11 @@ use divvy_e2e::{audit, view};
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
+/// What policy 7 says of the parts of a pod.
+const METADATA: &str = "writes of a pod's metadata";
+const ANNOTATIONS: &str = "writes of a pod's annotations";
+const PARTS: &str = "writes of a pod's spec its schedulingGates alone, and of its status";
+
 /// RBAC and policies refuse what isn't the daemon's to write, and nothing that it wrote until now.
 pub(crate) async fn refused(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.create([PodShape::new("one").with(App, "main", &[("gpu", "1"), ("gpumem", "1Gi")])]).await?;
@@ -66,20 +71,20 @@ pub(crate) async fn of_the_webhook(cluster: &mut Cluster) -> anyhow::Result<()> 
     let opened = json!([{"name": "example.com/other"}]);
     let planned = json!({"divvy.dev/planned": "{}"});
     for (subresource, patch, words) in [
-        ("", json!({"metadata": {"labels": {"a": "b"}}}), "not metadata labels"),
-        ("", json!({"metadata": {"finalizers": ["example.com/a"]}}), "not metadata finalizers"),
-        ("", json!({"metadata": {"annotations": {"a": "b"}}}), "not annotation a"),
-        ("", json!({"metadata": {"annotations": {"divvy.dev/cards": "{}"}}}), "not annotation divvy.dev/cards"),
-        ("", json!({"metadata": {"annotations": {"divvy.dev/request": null}}}), "not annotation divvy.dev/request"),
+        ("", json!({"metadata": {"labels": {"a": "b"}}}), METADATA),
+        ("", json!({"metadata": {"finalizers": ["example.com/a"]}}), METADATA),
+        ("", json!({"metadata": {"annotations": {"a": "b"}}}), ANNOTATIONS),
+        ("", json!({"metadata": {"annotations": {"divvy.dev/cards": "{}"}}}), ANNOTATIONS),
+        ("", json!({"metadata": {"annotations": {"divvy.dev/request": null}}}), ANNOTATIONS),
         ("", json!({"spec": {"schedulingGates": []}}), "leaves others as they are"),
         ("", json!({"spec": {"schedulingGates": [{"name": GATE}]}}), "leaves others as they are"),
-        ("", json!({"spec": {"activeDeadlineSeconds": 1}}), "not spec activeDeadlineSeconds"),
-        ("", json!({"spec": {"nodeSelector": {"a": "b"}, "schedulingGates": opened}}), "not spec nodeSelector"),
-        ("", json!({"metadata": {"annotations": planned, "labels": {"a": "b"}}}), "not metadata labels"),
-        ("/status", json!({"metadata": {"annotations": planned}}), "not annotation divvy.dev/planned"),
-        ("/status", json!({"metadata": {"labels": {"a": "b"}}}), "not metadata labels"),
-        ("/status", json!({"status": {"phase": "Failed"}}), "not status phase"),
-        ("/status", json!({"status": {"nominatedNodeName": NODE, "message": "x"}}), "not status message"),
+        ("", json!({"spec": {"activeDeadlineSeconds": 1}}), PARTS),
+        ("", json!({"spec": {"nodeSelector": {"a": "b"}, "schedulingGates": opened}}), PARTS),
+        ("", json!({"metadata": {"annotations": planned, "labels": {"a": "b"}}}), METADATA),
+        ("/status", json!({"metadata": {"annotations": planned}}), ANNOTATIONS),
+        ("/status", json!({"metadata": {"labels": {"a": "b"}}}), METADATA),
+        ("/status", json!({"status": {"phase": "Failed"}}), PARTS),
+        ("/status", json!({"status": {"nominatedNodeName": NODE, "message": "x"}}), PARTS),
         ("/status", conditions(&json!([{"type": "Ready", "status": "True"}])), "leaves others as they are"),
         ("/status", conditions(&json!([])), "leaves others as they are"),
         ("/ephemeralcontainers", json!({"spec": {"ephemeralContainers": []}}), "cannot patch resource"),
