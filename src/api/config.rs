@@ -53,7 +53,8 @@ pub struct ClusterConfig {
     pub load_aware: Switch,
     /// Who chooses the nodes of pods that request GPUs.
     pub scheduling: Scheduling,
-    /// Schedulers whose pods get the gate, with [`Scheduling::Gates`]: those that try `status.nominatedNodeName` first.
+    /// Schedulers that try `status.nominatedNodeName` first: their pods get the gate with [`Scheduling::Gates`], and with
+    /// [`Scheduling::Extender`] those of groups.
     pub schedulers: Vec<String>,
 }
 

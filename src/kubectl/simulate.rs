@@ -41,8 +41,8 @@ pub struct Args {
     pods: Option<PathBuf>,
     /// Read a live cluster instead of files: which pending pods would fit now; how many of all pods would get GPUs, and how many
     /// GPUs would stay free, if all pods were created again under each of Divvy's policies, in one random order per run; what
-    /// keeps its pods from free GPUs; and how many GPUs would be left without and with the extender, with all nodes looked at,
-    /// and with soft taints, if such pods came until they have requested all GPUs
+    /// keeps its pods from free GPUs; and how many GPUs would be left with kube-scheduler alone, with gates, and with the
+    /// extender, if such pods came until they have requested all GPUs
     #[arg(long, conflicts_with_all = ["nodes", "pods", "until", "churn", "ties"])]
     cluster: bool,
     /// Path to the kubeconfig file, for --cluster [default: as kubectl]

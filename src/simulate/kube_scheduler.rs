@@ -39,6 +39,8 @@ pub struct KubeScheduler {
     enough: usize,
     /// `nextStartNodeIndex`.
     next_start: usize,
+    /// Whether pods with cards have nominated nodes.
+    has_gates: bool,
 }
 
 /// `minFeasibleNodesToFind`.
@@ -81,13 +83,22 @@ impl KubeScheduler {
         soft_taints: Option<SoftTaints>,
     ) -> Self {
         let (in_tree, enough) = (InTree::new(workload), enough_nodes(workload.machines.len()));
-        Self { workload: Arc::clone(workload), in_tree, extender, shortlist, soft_taints, enough, next_start: 0 }
+        Self {
+            workload: Arc::clone(workload),
+            in_tree,
+            extender,
+            shortlist,
+            soft_taints,
+            enough,
+            next_start: 0,
+            has_gates: false,
+        }
     }
 
-    /// One that looks at all nodes, as with `percentageOfNodesToScore: 100`.
+    /// One that finds the node of each pod with cards nominated, the best of all by the leader's plan, and asks nobody.
     #[must_use]
-    pub fn of_all_nodes(self) -> Self {
-        Self { enough: self.workload.machines.len(), ..self }
+    pub fn with_gates(self) -> Self {
+        Self { has_gates: true, ..self }
     }
 
     /// The first feasible nodes from where the last search ended, as many as are enough.
@@ -108,6 +119,12 @@ impl KubeScheduler {
     /// event of any sort (`findNodesThatFitPod`: `ExtenderName`), with the nodes that follow: here at once, until all nodes
     /// have been looked at.
     fn filtered(&mut self, cluster: &Cluster, pod: Arrival) -> Vec<(usize, i64)> {
+        let kind = &self.workload.kinds[pod.kind];
+        if let (true, Some(planner)) = (self.has_gates && kind.cards > 0, &self.extender) {
+            let hosts = cluster.hosts().iter().enumerate();
+            let feasible: Vec<usize> = hosts.filter(|(_, host)| is_feasible(host, kind)).map(|(at, _)| at).collect();
+            return planner.filter(pod, &feasible, 1).into_iter().map(|named| (named.host, 0)).collect();
+        }
         let nodes = cluster.hosts().len();
         let mut tries = (0..nodes.div_ceil(self.enough.max(1))).map(|_| self.filtered_once(cluster, pod));
         tries.find(|left| !left.is_empty()).unwrap_or_default()

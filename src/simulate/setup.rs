@@ -1,4 +1,4 @@
-//! How the scheduler in front of Divvy's extender is set up.
+//! How the scheduler is set up, and Divvy beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,13 +17,13 @@ use crate::workload::Workload;
 pub enum Setup {
     /// The extender, about all nodes and about pods without GPUs too: what the others could come to.
     AllAsked,
-    /// kube-scheduler without an extender.
+    /// kube-scheduler alone.
     InTree,
+    /// kube-scheduler, which binds pods with GPUs where the leader plans them, with soft taints on nodes.
+    Gates,
     /// kube-scheduler with the extender,
     Extender,
-    /// and with `percentageOfNodesToScore: 100`,
-    AllNodes,
-    /// or with soft taints on nodes.
+    /// and with soft taints on nodes.
     SoftTaints {
         /// While the webhook writes them, by the clock.
         pods_per_second: u32,
@@ -51,6 +51,7 @@ impl Setup {
     ) -> Box<dyn Policy> {
         let scheduler = |extender, soft_taints| KubeScheduler::new(workload, extender, SHORTLIST, soft_taints);
         let extender = || Some(Extender::new(name, workload, cluster, expected));
+        let soft_taints = |pods_per_second| SoftTaints::at(pods_per_second).counted(Arc::clone(writes));
         match self {
             Self::AllAsked => {
                 let scheduler = Scheduler { ties: Ties::Random, shortlist: SHORTLIST };
@@ -58,11 +59,8 @@ impl Setup {
             }
             Self::InTree => Box::new(scheduler(None, None)),
             Self::Extender => Box::new(scheduler(extender(), None)),
-            Self::AllNodes => Box::new(scheduler(extender(), None).of_all_nodes()),
-            Self::SoftTaints { pods_per_second } => {
-                let soft_taints = SoftTaints::at(pods_per_second).counted(Arc::clone(writes));
-                Box::new(scheduler(extender(), Some(soft_taints)))
-            }
+            Self::Gates => Box::new(scheduler(extender(), Some(soft_taints(1))).with_gates()),
+            Self::SoftTaints { pods_per_second } => Box::new(scheduler(extender(), Some(soft_taints(pods_per_second)))),
         }
     }
 }

@@ -10,6 +10,8 @@ use crate::image;
 
 /// Where all pods of scenarios live.
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
+/// And their Deployments.
+pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 /// And their Jobs.
 pub const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
@@ -36,6 +38,18 @@ pub fn plain(shape: &PodShape) -> Value {
         "kind": "Pod",
         "metadata": {"name": shape.name, "annotations": shape.annotations},
         "spec": spec,
+    })
+}
+
+/// A Deployment of such pods.
+pub fn deployment(name: &str, replicas: usize, limits: &[(&str, &str)]) -> Value {
+    let spec = &plain(&PodShape::new(name).with(App, "main", limits))["spec"];
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+        },
     })
 }
 

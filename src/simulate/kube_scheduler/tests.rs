@@ -100,6 +100,19 @@ fn refused_pod_is_tried_on_following_nodes() {
 }
 
 #[test]
+fn nominated_node_is_the_best_of_all() {
+    let workload = workload(250, 2, &[(1000, 1, 1000)]);
+    let mut cluster = Cluster::in_order(&workload, 0..250);
+    let extender = extender(&workload, &cluster);
+    let (kind, half) = (workload.kinds[0], 245);
+    let cards = extender.bind(arrival(1, 0), half).expect("a free card");
+    cluster.place(&kind, Place { host: half, cards });
+    let mut scheduler = KubeScheduler::new(&workload, Some(extender), 16, None).with_gates();
+    let place = scheduler.choose(&cluster, arrival(2, 0), &mut Rng::seed_from_u64(1));
+    assert_eq!(place.map(|place| (place.host, scheduler.next_start)), Some((half, 0)), "beyond the sample");
+}
+
+#[test]
 fn taints_are_scored_against_the_most_tainted_node() {
     let scores = |taints: &[u32]| normalized_taints(taints.to_vec()).collect::<Vec<_>>();
     assert_eq!(scores(&[0, 1, 2]), [100, 50, 0]);

@@ -49,8 +49,8 @@ struct Facts<'a> {
 const SETUPS: [(Setup, &str); 5] = [
     (Setup::AllAsked, "asks the extender about every pod and every node"),
     (Setup::InTree, "kube-scheduler"),
+    (Setup::Gates, "kube-scheduler, gates, soft taints"),
     (Setup::Extender, "kube-scheduler, extender"),
-    (Setup::AllNodes, "kube-scheduler, extender, percentageOfNodesToScore: 100"),
     (Setup::SOFT_TAINTS, "kube-scheduler, extender, soft taints"),
 ];
 /// What pods have requested in the end, in percent of all GPUs.

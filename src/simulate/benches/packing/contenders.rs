@@ -47,19 +47,22 @@ pub(crate) const CONTENDERS: [Contender; 7] = [
 const IDEAL: Contender = own("ideal: all nodes, mix known", Setup::AllAsked, false);
 const IN_TREE: Contender =
     Contender { says: "in-tree scores alone", name: Name::InTree, under: Under::Setup(Setup::InTree), learns: false };
+const GATES: Contender = own("gates, mix known", Setup::Gates, false);
 const SOFT_TAINTS: Contender = own("extender and soft taints, mix known", Setup::SOFT_TAINTS, false);
 
 /// Under kube-scheduler as it comes, after what they could come to.
-pub(crate) const STOCK_CONTENDERS: [Contender; 5] = [
+pub(crate) const STOCK_CONTENDERS: [Contender; 7] = [
     IDEAL,
     IN_TREE,
+    GATES,
+    own("gates, mix learned", Setup::Gates, true),
     own("extender, mix known", Setup::Extender, false),
     SOFT_TAINTS,
     own("extender and soft taints, mix learned", Setup::SOFT_TAINTS, true),
 ];
 
 /// Where pods wait.
-pub(crate) const WAITING_CONTENDERS: [Contender; 3] = [IDEAL, IN_TREE, SOFT_TAINTS];
+pub(crate) const WAITING_CONTENDERS: [Contender; 4] = [IDEAL, IN_TREE, GATES, SOFT_TAINTS];
 
 const fn published(says: &'static str, name: Name, scheduler: Scheduler) -> Contender {
     Contender { says, name, under: Under::AllNodes(scheduler), learns: false }
@@ -74,7 +77,7 @@ const fn own(says: &'static str, setup: Setup, learns: bool) -> Contender {
 impl Contender {
     /// Whether nodes have soft taints.
     pub(crate) fn writes_taints(&self) -> bool {
-        matches!(self.under, Under::Setup(Setup::SoftTaints { .. }))
+        matches!(self.under, Under::Setup(Setup::Gates | Setup::SoftTaints { .. }))
     }
 
     /// The policy, for an empty cluster. It is told `target` unless it learns, and adds up its writes of soft taints in

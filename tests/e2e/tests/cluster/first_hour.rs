@@ -9,6 +9,8 @@ use divvy_e2e::node::NODE;
 use divvy_e2e::pages;
 use divvy_e2e::view;
 
+use crate::gates;
+
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Where containerd looks for images that name no registry.
 const REGISTRY: &str = "docker.io/library";
@@ -47,6 +49,7 @@ pub(crate) async fn as_the_page_says(cluster: &mut Cluster) -> anyhow::Result<()
             .await?;
         println!("  {}", said.replace('\n', "\n  "));
     }
+    gates::in_a_default_installation(cluster).await?;
     // A bare Pod isn't applied twice.
     cluster.shell("kubectl delete -f deploy/examples/cores.yaml && kubectl apply -f deploy/examples/", &home).await?;
     // Their images come from a registry. The webhook has seen them, and the scheduler has found places for those that fit.

@@ -6,14 +6,17 @@ use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_api::names::GATE;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
-use divvy_e2e::node::CARD_MEMORY;
-use divvy_e2e::{pods, view};
+use divvy_e2e::node::{CARD_MEMORY, CARDS};
+use divvy_e2e::pods::{self, DEPLOYMENTS};
+use divvy_e2e::view;
 use divvy_testkit::pods::PodShape;
 use fake_nvml::Scenario;
 use serde_json::{Value, json};
 
 /// Times that the ten come.
 const TIMES: usize = 9;
+/// Pods of a Deployment for which there are no GPUs.
+const WAITING: usize = 4;
 /// Pods without GPUs that come one after another.
 const OTHERS: usize = 10;
 
@@ -44,6 +47,11 @@ fn shape(name: String, request: &[(&str, &str)]) -> Value {
 /// Ten shapes at once, which fill five of the eight GPUs if they are put together well, come nine times.
 pub(crate) async fn ten_shapes_at_once(cluster: &mut Cluster) -> anyhow::Result<()> {
     begin(cluster).await?;
+    shapes(cluster).await?;
+    end(cluster).await
+}
+
+async fn shapes(cluster: &mut Cluster) -> anyhow::Result<()> {
     for time in 0..TIMES {
         let pods = (0..10).map(|number| {
             let (memory, cores) = (format!("{}Gi", 6 + 3 * number), (5 + 3 * number).to_string());
@@ -54,7 +62,29 @@ pub(crate) async fn ten_shapes_at_once(cluster: &mut Cluster) -> anyhow::Result<
         cluster.agree().await?;
         cluster.clear().await?;
     }
-    end(cluster).await
+    Ok(())
+}
+
+/// What comes to a default installation: the ten shapes, and a Deployment of more whole GPUs than there are, of which as many
+/// run as there are GPUs, and the others wait with a reason.
+pub(crate) async fn in_a_default_installation(cluster: &mut Cluster) -> anyhow::Result<()> {
+    shapes(cluster).await?;
+    let cards = usize::try_from(CARDS)?;
+    cluster.api.create(DEPLOYMENTS, &pods::deployment("whole", cards + WAITING, &[("gpu", "1")])).await?;
+    let waiting = cluster
+        .until("pods that run, and others that wait", PATIENCE, async |this| {
+            let pods = this.list().await?;
+            let running = pods.iter().filter(|pod| view::is_ready(pod)).count();
+            let waiting: Vec<String> = pods.iter().filter_map(view::unplaced).collect();
+            ensure!(running == cards && waiting.len() == WAITING, "{running} run, waiting: {waiting:?}");
+            Ok(Some(waiting))
+        })
+        .await?;
+    let failed = cluster.list().await?.iter().filter(|pod| pod["status"]["phase"] == "Failed").count();
+    println!("  of {} whole GPUs {cards} run, {failed} failed, {WAITING} wait: {}", cards + WAITING, waiting[0]);
+    ensure!(failed == 0, "{failed} failed");
+    cluster.kubectl.run(&["delete", "deployment", "whole", "--cascade=foreground"]).await?;
+    cluster.clear().await
 }
 
 /// While the leader is stopped pods without GPUs start as ever, and those with GPUs once the other replica leads.

@@ -7,13 +7,13 @@ use divvy_e2e::cluster::{Cluster, FOLLOWS, Look, NODE_PATH, PATIENCE};
 use divvy_e2e::containers::{self, ContainerKey, Running};
 use divvy_e2e::files::{RUN_DIRECTORY, STATE_DIRECTORY};
 use divvy_e2e::node::NODE;
-use divvy_e2e::{image, pods, view};
+use divvy_e2e::pods::{self, DEPLOYMENTS};
+use divvy_e2e::{image, view};
 use serde_json::json;
 
 const PODS: usize = 30;
 /// Pods that come while another version does.
 const BURST: usize = 20;
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 /// Both programs are replaced by an older version and back, by manifests or chart and by `rollout undo` or `helm rollback`, each
 /// time while pods come: none is lost, and those that run go on with what they have.

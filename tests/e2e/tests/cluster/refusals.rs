@@ -6,12 +6,12 @@ use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::CARD_MEMORY;
-use divvy_e2e::{pods, view};
+use divvy_e2e::pods::{self, DEPLOYMENTS};
+use divvy_e2e::view;
 use divvy_testkit::pods::PodShape;
 use fake_nvml::Scenario;
 use serde_json::{Value, json};
 
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 /// GPUs of the node, 80 GiB each.
 const GPUS: u32 = 8;
 /// A pod in place of a refused one comes within 50 ms, where nothing keeps it away.
@@ -173,14 +173,9 @@ async fn try_out(cluster: &mut Cluster, case: &Case) -> anyhow::Result<usize> {
     let shape = |name: String, request| pods::plain(&PodShape::new(name).with(App, "main", request));
     cluster.create_objects((0..first).map(|at| shape(format!("first-{at}"), first_request)).collect()).await?;
     cluster.all_running(first).await?;
-    let template = json!({"metadata": {"labels": {"app": "many"}}, "spec": shape("many".to_owned(), request)["spec"]});
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "many"},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "many"}}, "template": template},
-    });
     let others = others.iter().enumerate().map(|(at, request)| shape(format!("other-{at}"), request));
     let others: Vec<Value> = others.collect();
-    cluster.api.create(DEPLOYMENTS, &deployment).await?;
+    cluster.api.create(DEPLOYMENTS, &pods::deployment("many", replicas, request)).await?;
     if together {
         cluster.create_objects(others.clone()).await?;
     }
