@@ -49,9 +49,11 @@ pub(crate) async fn as_the_page_says(cluster: &mut Cluster) -> anyhow::Result<()
             .await?;
         println!("  {}", said.replace('\n', "\n  "));
     }
-    gates::in_a_default_installation(cluster).await?;
     // A bare Pod isn't applied twice.
-    cluster.shell("kubectl delete -f deploy/examples/cores.yaml && kubectl apply -f deploy/examples/", &home).await?;
+    cluster.shell("kubectl delete -f deploy/examples/cores.yaml", &home).await?;
+    cluster.clear().await?;
+    gates::in_a_default_installation(cluster).await?;
+    cluster.shell("kubectl apply -f deploy/examples/", &home).await?;
     // Their images come from a registry. The webhook has seen them, and the scheduler has found places for those that fit.
     cluster
         .until("pods of the examples that are placed", PATIENCE, async |this| {
