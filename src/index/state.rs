@@ -67,6 +67,8 @@ pub(crate) struct ClusterState {
     pub(crate) gangs: Gangs,
     /// Pods that are to be planned.
     pub(crate) queue: Queue,
+    /// Pods that are evicted for others, by the UID of whom they leave for.
+    pub(crate) victims: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Nodes that may take more than before, if only by evictions, since the planner has looked.
     pub(crate) gained: Touched,
     /// Pods that have our gate and aren't to be planned, as they request no GPUs, or are of another scheduler: by UID, with
@@ -124,6 +126,7 @@ impl ClusterState {
             requested: Requested::default(),
             quotas: Quotas::default(),
             gangs: Gangs::default(),
+            victims: HashMap::new(),
             queue: Queue::default(),
             gained: Touched::new(),
             astray: BTreeMap::new(),
@@ -291,6 +294,7 @@ impl ClusterState {
         let mut touched = Touched::new();
         let deadline = now + REPORTED_WITHIN;
         self.queue.forget(uid);
+        self.victims.remove(uid);
         let state = self.pods.get_mut(uid).map(|pod| &mut pod.state);
         match state {
             Some(State::Reserved(reservation)) if reservation.is_announced() && reservation.planned.node == node => {
@@ -354,6 +358,7 @@ impl ClusterState {
     /// Removes a pod that holds no cards and never will.
     fn forget(&mut self, uid: &str, outcome: Option<Outcome>) -> Touched {
         self.queue.forget(uid);
+        self.victims.remove(uid);
         self.astray.remove(uid);
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
         let State::Reserved(reservation) = pod.state else { return Touched::new() };

@@ -77,10 +77,13 @@ impl Index {
         let (source, deadline) = (Source::Nomination, now + REPORTED_WITHIN);
         let kept = Reservation::new(source, Arc::clone(demand), &node.name, (&cards, &plan), deadline);
         self.publish(&mut state, |state| state.reserve(&demand.uid, kept));
+        let uids = victims.iter().map(|victim| Arc::clone(&victim.uid)).collect();
+        state.victims.insert(Arc::clone(&demand.uid), uids);
         Some(Step::Evict { demand: Arc::clone(demand), node: Arc::clone(&node.name), victims })
     }
 
-    /// Has pods tried again for which others were evicted, as soon as those have gone, or the node takes such pods no more.
+    /// Has pods tried again for which others were evicted, as soon as they fit; as those have gone, but what they left was taken by
+    /// others; or as the node takes such pods no more.
     pub(super) fn resume_preemptors(&self) {
         if !self.config.preempts {
             return;
@@ -91,7 +94,8 @@ impl Index {
             let node = name.and_then(|name| self.node(&name));
             let node = node.filter(|node| node.refusal(&demand).is_none() && node.is_open_to(&demand));
             let fits = |node: Node| node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.cards);
-            if node.is_none_or(|node| fits(node.without(&demand))) {
+            if node.is_none_or(|node| state.has_lost_victims(&demand.uid, &node) || fits(node.without(&demand))) {
+                state.victims.remove(&demand.uid);
                 self.publish(&mut state, |state| state.failed(&demand.uid));
             }
         }
@@ -109,6 +113,14 @@ impl ClusterState {
         let holder = node.holders.iter().find(|holder| *holder.uid == *uid)?;
         let (uid, namespace) = (Arc::clone(&holder.uid), Arc::clone(&holder.namespace));
         Some(Victim { uid, namespace, name: Arc::clone(self.name_of(&holder.uid)?) })
+    }
+
+    /// Whether all pods that were evicted for this one have gone, by the API server and by the node.
+    fn has_lost_victims(&self, uid: &str, node: &Node) -> bool {
+        let is_there = |victim: &Arc<str>| {
+            self.name_of(victim).is_some() || node.holders.iter().any(|holder| holder.uid == *victim)
+        };
+        self.victims.get(uid).is_some_and(|victims| !victims.iter().any(is_there))
     }
 
     /// Whether a node has what a pod requests in sum once these have gone.

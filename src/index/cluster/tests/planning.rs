@@ -357,3 +357,30 @@ fn pod_that_its_scheduler_turns_down_is_left_alone() {
     index.delete_pod("p");
     assert_eq!(steps(&index, at + ENOUGH), []);
 }
+
+#[test]
+fn pod_whose_room_was_taken_evicts_again() {
+    let (mut n1, now) = (node("n1", 1), Instant::now());
+    let index = Index::new(SchedulingConfig { preempts: true, planned: ours(), ..SchedulingConfig::default() });
+    let mut hold = |index: &Index, pods: &[&str]| {
+        status(&mut n1).shares = pods.iter().map(|pod| share(&n1.clone(), pod, 0, 30, 0)).collect();
+        index.apply_gpu_node("n1", &n1);
+    };
+    let low = |name: &str| PodView { priority: 1, node: Some("n1".into()), ..pod(name, 1, 30, 0) };
+    hold(&index, &["low"]);
+    index.apply_pod(&low("low"), now);
+    index.apply_pod(&PodView { priority: 9, ..gated("urgent", 1, 30, 0) }, now);
+    let evicted = |index: &Index| match &*steps(index, now) {
+        [Step::Evict { victims, .. }] => victims.iter().map(|victim| victim.name.to_string()).collect(),
+        steps => vec![format!("{steps:?}")],
+    };
+    assert_eq!(evicted(&index), ["low"]);
+    index.apply_pod(&low("thief"), now);
+    index.delete_pod("low");
+    assert_eq!(steps(&index, now), [], "the node still has it");
+    hold(&index, &["thief"]);
+    assert_eq!(evicted(&index), ["thief"], "a scheduler that knows sums has bound another pod meanwhile");
+    index.delete_pod("thief");
+    hold(&index, &[]);
+    assert_eq!(placed(&index, now), [pair("urgent", "n1")]);
+}
