@@ -24,8 +24,9 @@ impl Index {
     /// Removes a `PodGroup` that was deleted.
     pub fn delete_pod_group(&self, group: &PodGroup) {
         self.change(|state| {
-            let gone = state.gangs.delete(group);
-            gone.iter().for_each(|group| state.queue.wake_group(group));
+            if let Some(group) = state.gangs.delete(group) {
+                state.queue.wake_group(&group);
+            }
             Touched::new()
         });
     }
@@ -36,7 +37,9 @@ impl Index {
             let state = unpoisoned(self.state.lock());
             state.gangs.names(api).filter(|group| !is_listed(group)).cloned().collect()
         };
-        gone.iter().for_each(|group| self.delete_pod_group(group));
+        for group in &gone {
+            self.delete_pod_group(group);
+        }
     }
 
     /// Says whether the API server has this API: pods that name a group of Kubernetes' own wait for it.

@@ -167,8 +167,9 @@ fn group_exceeds_a_quota_as_a_whole() {
     let spec = serde_json::from_value(json!({ "hard": { "gpu": 4 } })).expect("a quota");
     index.apply_quota("default", "few", Ok(&spec));
     index.apply_pod_group(group("g"), PodGroupSpec { min: 6 });
-    let names = ["a", "b", "c", "d", "e", "f"];
-    names.iter().for_each(|name| index.apply_pod(&member(name, 1, 40), now));
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        index.apply_pod(&member(name, 1, 40), now);
+    }
     assert_eq!(placed(&index, now), [], "though each fits");
     let whole = "pod group g: exceeded GpuQuota few, requested: gpu=6, used: gpu=0, limited: gpu=4";
     assert_eq!(waits(&index, &member("a", 1, 40)), whole);
@@ -191,7 +192,7 @@ fn members_that_a_large_one_leaves_no_chance_are_not_tried() {
 }
 
 #[test]
-fn gang_is_shown_to_autoscalers_where_its_scheduler_knows_groups() {
+fn gang_is_shown_to_autoscalers_if_its_scheduler_knows_groups() {
     let terms = |scheduler: &str| SchedulingTerms { scheduler: scheduler.into(), ..terms(&[GATE]) };
     for (api, scheduler, shown) in [
         (PodGroupApi::Kubernetes, DEFAULT_SCHEDULER, 3),
@@ -251,7 +252,9 @@ fn beside_an_extender_only_groups_are_planned() {
     assert_eq!(placed(&index, now), [pair("alone", "")], "nobody plans it any more");
     index.apply_pod_group(group("g"), PodGroupSpec { min: 2 });
     let pods = [member("a", 1, 40), member("b", 1, 40)];
-    pods.iter().for_each(|pod| index.apply_pod(pod, now));
+    for pod in &pods {
+        index.apply_pod(pod, now);
+    }
     assert_eq!(placed(&index, now).iter().filter(|(_, node)| node == "n1").count(), 2);
     let planned = index.reserve(&demand(&pods[0]), "n1", now).expect("it is planned there");
     index.apply_pod(&bound(pods[0].clone(), &planned), now);
@@ -263,7 +266,9 @@ fn explanation_starts_a_group_as_the_leader_does() {
     let (index, now) = (planner(&[&node("n1", 3)]), Instant::now());
     index.apply_pod_group(group("g"), PodGroupSpec { min: 4 });
     let pods = ["a", "b", "c", "d"].map(|name| member(name, 1, 40));
-    pods.iter().for_each(|pod| index.apply_pod(pod, now));
+    for pod in &pods {
+        index.apply_pod(pod, now);
+    }
     index.apply_pod(&gated("other", 1, 1, 1), now);
     let start = |pod: &PodView| index.start_group(&demand(pod), now);
     let reason = "pod group g: free GPUs for 3 of 4 pods that start together";
