@@ -28,7 +28,7 @@ pub(crate) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &m
     read.and_then(|config| scheduling(&config)).unwrap_or_else(|why| {
         let map = format!("ConfigMap {namespace}/{CONFIG_MAP}");
         remarks.push(format!("warning: the configuration isn't known, defaults are assumed: {map}: {why}"));
-        SchedulingConfig::default()
+        scheduling(&ClusterConfig::default()).unwrap_or_default()
     })
 }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use divvy_api::gpunode::GpuNode;
 use divvy_api::gpuquota::GpuQuota;
-use divvy_api::pod::wire::Resources;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::explain::{Explanation, GroupAnswer, KnownPod, Objects, State};
 use divvy_index::node_selection::NodeSelection;
@@ -210,9 +209,10 @@ pub(crate) fn apply_machine(index: &Index, node: &NodeView) {
     let count = node.allocatable(index.config().names.count.as_str());
     let object = NodeObject {
         unschedulable: reason,
-        allocatable: node.cpu_milli().map(Resources::of_cpu),
+        allocatable: node.all_allocatable().filter(|all| all.cpu_milli > 0),
         allocatable_gpus: count.and_then(|count| count.parse().ok()),
-        ..NodeObject::default()
+        labels: node.labels().clone(),
+        taints: node.taints().to_vec(),
     };
     index.apply_node(&node.name_any(), object);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use divvy_api::ResourceNames;
 use divvy_api::names::taint;
+use divvy_api::pod::wire::Resources;
 use divvy_api::quantity::parse_cpu;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -107,6 +108,11 @@ impl NodeView {
     /// What it has for pods, in thousandths of CPU cores.
     pub(crate) fn cpu_milli(&self) -> Option<u32> {
         parse_cpu(self.status.allocatable.get("cpu")?).ok()
+    }
+
+    /// All that pods may request of it; `None` if it doesn't say, or not in quantities.
+    pub(crate) fn all_allocatable(&self) -> Option<Resources> {
+        serde_json::to_value(&self.status.allocatable).and_then(serde_json::from_value).ok()
     }
 
     /// Labels of the Node.

@@ -279,6 +279,22 @@ async fn group_starts_where_gpus_are_free_for_all_of_it() {
     };
     assert_eq!(told("fits-0").await, "pod group fits: free GPUs for all pods that start together");
     assert_eq!(told("large-1").await, "pod group large: free GPUs for all pods that start together");
+    // A Node as the API server has it, for pods that select it.
+    for node in ["node-1", "node-2"] {
+        let edited = bench.server.edit("Node", "", node, |node| {
+            node["metadata"]["labels"] = json!({ "pool": "a" });
+            node["status"]["allocatable"] =
+                json!({ "cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpumem": "320Gi" });
+        });
+        edited.unwrap();
+    }
+    for number in 0..2 {
+        let edited = bench.server.edit("Pod", "team-a", &format!("fits-{number}"), |pod| {
+            pod["spec"]["nodeSelector"] = json!({ "pool": "a" });
+        });
+        edited.unwrap();
+    }
+    assert_eq!(told("fits-0").await, "pod group fits: free GPUs for all pods that start together");
     bench.server.edit("PodGroup", "team-a", "large", |group| group["spec"]["minMember"] = json!(3)).unwrap();
     assert_eq!(told("large-1").await, "pod group large needs 3 pods at once, and there are 2");
     bench.server.create(&pod("large", 2, "12Gi")).unwrap();

@@ -102,6 +102,9 @@ pub(crate) async fn of_the_webhook(cluster: &mut Cluster) -> anyhow::Result<()> 
     let now = cluster.api.get(&waits).await?;
     ensure!(now["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"], "changed: {now}");
 
+    // Whoever may change a pod can take these away; the API server adds them again with the next change.
+    let without = json!({"metadata": {"managedFields": [{}]}});
+    cluster.api.patch(&waits, Part::Object, &without).await.context("taking the managers away")?;
     let mut status = made["status"]["conditions"].as_array().cloned().unwrap_or_default();
     status.push(json!({"type": "divvy.dev/Placed", "status": "False", "reason": "Insufficient", "message": "no GPU"}));
     let mut nomination = conditions(&json!(status));
