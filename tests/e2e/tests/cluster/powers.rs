@@ -81,7 +81,9 @@ pub(crate) async fn of_the_webhook(cluster: &mut Cluster) -> anyhow::Result<()> 
         ("", json!({"spec": {"activeDeadlineSeconds": 1}}), PARTS),
         ("", json!({"spec": {"nodeSelector": {"a": "b"}, "schedulingGates": opened}}), PARTS),
         ("", json!({"metadata": {"annotations": planned, "labels": {"a": "b"}}}), METADATA),
-        ("/status", json!({"metadata": {"annotations": planned}}), ANNOTATIONS),
+        // Policy 2 refuses it too, and the API server tells of either.
+        ("/status", json!({"metadata": {"annotations": planned}}), "divvy.dev/planned"),
+        ("/status", json!({"metadata": {"annotations": {"a": "b"}}}), ANNOTATIONS),
         ("/status", json!({"metadata": {"labels": {"a": "b"}}}), METADATA),
         ("/status", json!({"status": {"phase": "Failed"}}), PARTS),
         ("/status", json!({"status": {"nominatedNodeName": NODE, "message": "x"}}), PARTS),
