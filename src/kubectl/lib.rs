@@ -13,7 +13,7 @@
 //!      ├▶ top ──▶ each daemon's /usage, through the API server
 //!      ├▶ quota ──▶ explain's fetch ──▶ divvy_index
 //!      ├▶ migrate ──▶ divvy_dialects, on pods of a cluster or of a file    pure
-//!      └▶ simulate ──▶ divvy_simulate, on files                        pure
+//!      └▶ simulate ──▶ divvy_simulate                                   pure
 //! ```
 
 pub mod cli;

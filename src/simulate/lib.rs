@@ -1,7 +1,7 @@
-//! Simulation of placement policies over a trace: Divvy's own and published ones, on the same pods.
+//! Simulation of placement policies over a trace: Divvy's own beside best fit, on the same pods.
 //!
 //! ```text
-//! trace ──▶ workload ──▶ fill, churn: which pods come when ──▶ run ──▶ study ──▶ report
+//! trace ──▶ workload ──▶ fill: which pods come ──▶ run ──▶ study ──▶ report
 //!                └──▶ target: expected requests   cluster ◀── policy ◀─┘
 //! ```
 //!
@@ -16,18 +16,14 @@
     reason = "what is counted here is bounded by the readers of files and flags: far below 2^53"
 )]
 
-pub mod churn;
 pub mod cluster;
 pub mod extender;
 pub mod fill;
 #[cfg(test)]
 mod fixture;
-pub mod kube_scheduler;
-pub mod learning;
 pub mod policy;
 pub mod report;
 pub mod run;
-pub mod setup;
 pub mod study;
 pub mod target;
 pub mod trace;

@@ -4,17 +4,12 @@
 //! have changed since it was last asked for such a pod, and breaks ties. What looks at the whole cluster is a [`Policy`].
 
 mod best_fit;
-mod fgd;
-mod packing;
 mod product;
-mod random;
 
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use divvy_api::annotation::PolicyName;
 use rand::RngExt as _;
-use serde::Serialize;
 
 use crate::Rng;
 use crate::cluster::{Cards, Cluster, Host, Place};
@@ -22,10 +17,7 @@ use crate::target::Target;
 use crate::workload::{Arrival, Kind, Workload};
 
 pub use best_fit::BestFit;
-pub use fgd::Fgd;
-pub use packing::Packing;
 pub use product::Product;
-pub use random::Random;
 
 /// Decides where pods go.
 pub trait Policy {
@@ -49,8 +41,7 @@ pub trait Score {
 }
 
 /// Choice between hosts that are equally good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
     /// A draw for each pod, as in kube-scheduler.
     Random,
@@ -87,19 +78,14 @@ struct Rating {
 /// A policy by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// kube-scheduler without an extender, whose scores know nothing of cards; shares go to the tightest.
-    InTree,
     /// The least that is left of CPU and cards.
     BestFit,
-    /// Cards in use first, then hosts in use.
-    Packing,
-    /// Any host, any card.
-    Random,
-    /// Fragmentation gradient descent.
-    Fgd,
     /// One of Divvy's own.
     Product(PolicyName),
 }
+
+/// Nodes that the extender names: the webhook's default.
+pub const SHORTLIST: usize = 16;
 
 // === impl Ties ===
 
@@ -153,13 +139,9 @@ impl<S: Score> Policy for Scored<S> {
 // === impl Name ===
 
 impl Name {
-    /// All of them, the baselines first.
-    pub const ALL: [Self; 9] = [
-        Self::InTree,
+    /// All of them, the baseline first.
+    pub const ALL: [Self; 5] = [
         Self::BestFit,
-        Self::Packing,
-        Self::Random,
-        Self::Fgd,
         Self::Product(PolicyName::LeastFragmentation),
         Self::Product(PolicyName::Binpack),
         Self::Product(PolicyName::Spread),
@@ -169,17 +151,35 @@ impl Name {
     /// Name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::InTree => "in-tree",
             Self::BestFit => "best-fit",
-            Self::Packing => "packing",
-            Self::Random | Self::Product(PolicyName::Random) => "random",
-            Self::Fgd => "fgd",
             Self::Product(PolicyName::LeastFragmentation) => "least-fragmentation",
             Self::Product(PolicyName::Binpack) => "binpack",
             Self::Product(PolicyName::Spread) => "spread",
             Self::Product(PolicyName::Topology) => "topology",
+            Self::Product(PolicyName::Random) => "random",
         }
     }
+
+    /// The policy, for an empty cluster to which pods come as `target` says.
+    pub fn policy(
+        self,
+        workload: &Arc<Workload>,
+        cluster: &Cluster,
+        target: &Target,
+        scheduler: Scheduler,
+    ) -> Box<dyn Policy> {
+        match self {
+            Self::BestFit => Box::new(Scored::new(BestFit, scheduler.ties, workload)),
+            Self::Product(name) => Box::new(Product::new(name, workload, cluster, target, scheduler)),
+        }
+    }
+}
+
+// === impl Scheduler ===
+
+impl Scheduler {
+    /// Divvy's webhook behind kube-scheduler, which draws between equals.
+    pub const RANDOM: Self = Self { ties: Ties::Random, shortlist: SHORTLIST };
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
-use crate::churn::{Churned, Unplaced};
 use crate::fill::Sample;
-use crate::policy::{Name, Scheduler, Ties};
+use crate::policy::Name;
 use crate::study::{Outcome, Settings};
 use crate::workload::Workload;
 
@@ -30,8 +29,6 @@ pub struct ReportedSettings {
     pub seeds: Vec<u64>,
     /// Percent of the cards that pods ask for at the end of a filling.
     pub until_pct: u32,
-    /// Between hosts that are equally good.
-    pub ties: Ties,
 }
 
 /// One policy.
@@ -41,9 +38,6 @@ pub struct PolicyReport {
     pub policy: &'static str,
     /// Results of filling, by load.
     pub at: Vec<At>,
-    /// Results of churn.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub churn: Option<ChurnReport>,
     /// Duration of a decision about a pod with cards.
     pub decision_us: Quantiles,
 }
@@ -61,22 +55,6 @@ pub struct At {
     pub fragmented_pct_mean: f64,
 }
 
-/// State of the cards while pods come and go; means and sample standard deviations over runs.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct ChurnReport {
-    /// Requests of the pods at a time, as a multiple of all cards.
-    pub rho: f64,
-    /// Allocated capacity, in percent of all cards.
-    pub allocated_pct_mean: f64,
-    /// Standard deviation of it.
-    pub allocated_pct_sd: f64,
-    /// Requests of rejected pods, in percent of the requests of all.
-    pub rejected_demand_pct_mean: f64,
-    /// Ticks from arrival to placement; `None` if pods that don't fit are dropped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wait_ticks_mean: Option<f64>,
-}
-
 /// In microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Quantiles {
@@ -91,17 +69,16 @@ pub struct Quantiles {
 impl Report {
     /// Report of the outcomes of all policies.
     pub fn of(workload: &Workload, settings: &Settings, outcomes: &[Vec<Outcome>]) -> Self {
-        let Settings { policies, seeds, until, scheduler: Scheduler { ties, .. }, .. } = settings;
+        let Settings { policies, seeds, until } = settings;
         let reported = ReportedSettings {
             nodes: workload.machines.len(),
             cards: workload.capacity() / 1000,
             pods: workload.pods.len(),
             seeds: seeds.clone(),
             until_pct: *until,
-            ties: *ties,
         };
-        let policies =
-            policies.iter().zip(outcomes).map(|(name, of_policy)| PolicyReport::of(*name, settings, of_policy));
+        let names = policies.iter().map(|name| Name::as_str(*name));
+        let policies = names.zip(outcomes).map(|(name, of_policy)| PolicyReport::of(name, *until, of_policy));
         Self { settings: reported, policies: policies.collect() }
     }
 }
@@ -109,22 +86,10 @@ impl Report {
 // === impl PolicyReport ===
 
 impl PolicyReport {
-    /// Report of all runs of one policy.
-    pub fn of(name: Name, settings: &Settings, outcomes: &[Outcome]) -> Self {
-        let churned = outcomes.iter().filter_map(|outcome| outcome.churned).collect::<Vec<_>>();
-        let churn = settings.churn.map(|rho| {
-            let of = |figure: fn(&Churned) -> f64| mean_and_sd(&churned.iter().map(figure).collect::<Vec<_>>());
-            let (allocated, sd) = of(|run| run.allocated);
-            ChurnReport {
-                rho,
-                allocated_pct_mean: allocated,
-                allocated_pct_sd: sd,
-                rejected_demand_pct_mean: of(|run| run.rejected).0,
-                wait_ticks_mean: (settings.unplaced == Unplaced::Waits).then(|| of(|run| run.wait).0),
-            }
-        });
-        let at = (1..=settings.until).filter_map(|load| At::of(load, outcomes)).collect();
-        Self { policy: name.as_str(), at, churn, decision_us: Quantiles::of(outcomes) }
+    /// Report of all runs of one policy, up to this load in percent.
+    pub fn of(policy: &'static str, until: u32, outcomes: &[Outcome]) -> Self {
+        let at = (1..=until).filter_map(|load| At::of(load, outcomes)).collect();
+        Self { policy, at, decision_us: Quantiles::of(outcomes.iter().flat_map(|outcome| &outcome.decisions).copied()) }
     }
 }
 
@@ -149,16 +114,17 @@ impl At {
 // === impl Quantiles ===
 
 impl Quantiles {
-    fn of(outcomes: &[Outcome]) -> Self {
-        let mut all: Vec<u32> = outcomes.iter().flat_map(|outcome| &outcome.decisions).copied().collect();
+    /// Quantiles of durations in ns.
+    pub fn of(durations: impl Iterator<Item = u32>) -> Self {
+        let mut all: Vec<u32> = durations.collect();
         all.sort_unstable();
         let at = |percent: usize| all.get(all.len() * percent / 100).map_or(0.0, |ns| f64::from(*ns) / 1000.0);
         Self { p50: at(50), p99: at(99) }
     }
 }
 
-/// The standard deviation is that of a sample, and 0 for one run.
-fn mean_and_sd(values: &[f64]) -> (f64, f64) {
+/// Rounded to ten-thousandths. The standard deviation is that of a sample, and 0 for one run.
+pub fn mean_and_sd(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count.max(1.0);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

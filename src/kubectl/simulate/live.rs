@@ -1,5 +1,5 @@
 //! A live cluster: which of its pending pods would fit now, how each policy would place all its pods, what keeps its pods
-//! from free GPUs, and what its GPUs would come to under other schedulers.
+//! from free GPUs, and how many GPUs each policy would leave if such pods came until they have requested all.
 //!
 //! The first two are about GPUs alone: CPU, host memory, node selectors and taints aren't asked for.
 
@@ -7,7 +7,7 @@
 
 mod free;
 mod objects;
-mod schedulers;
+mod workload;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ use divvy_index::{Index, Query, shortlist};
 use divvy_placement::ExpectedRequests;
 use divvy_simulate::Rng;
 use divvy_simulate::policy::Name;
+use divvy_simulate::report::Report;
+use divvy_simulate::study::{self, Settings};
 use divvy_simulate::workload::Workload;
 use kube::api::ListParams;
 use rand::SeedableRng as _;
@@ -36,9 +38,6 @@ use crate::text::table;
 
 use free::Free;
 use objects::{LiveNode, LivePod};
-use schedulers::Left;
-
-pub(super) use schedulers::pods_to_come;
 
 /// What the API server has.
 pub(super) struct Snapshot {
@@ -63,12 +62,23 @@ pub(super) struct Outlook {
     /// Free GPUs, by whether the pods could use them.
     free_gpus: Vec<Free>,
     /// What would be left if such pods came until they have requested all GPUs.
-    schedulers: Vec<Left>,
+    left: Vec<Left>,
     /// Why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    no_schedulers: Option<String>,
+    nothing_left: Option<String>,
     #[serde(skip)]
     runs: usize,
+}
+
+/// GPUs that are left by one policy.
+#[derive(Debug, Serialize)]
+struct Left {
+    policy: &'static str,
+    /// When pods have requested all GPUs, in percent of them.
+    unallocated_pct_mean: f64,
+    unallocated_pct_sd: f64,
+    /// The mean as a number of GPUs.
+    gpus: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +97,8 @@ struct Placed {
     whole_cards: f64,
 }
 
+/// What pods have requested in the end, in percent of all GPUs.
+pub(super) const UNTIL: u32 = 100;
 /// How long nodes are asked about one pod.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -124,7 +136,7 @@ impl Snapshot {
 
     /// Cluster and pods for the simulator, or why there is nothing to simulate.
     pub(super) fn workload(&self) -> Result<Arc<Workload>, String> {
-        schedulers::workload(&self.gpus, &self.machines, &self.pods).map(Arc::new).map_err(|error| error.to_string())
+        workload::of(&self.gpus, &self.machines, &self.pods).map(Arc::new).map_err(|error| error.to_string())
     }
 
     /// What policies would make of it, in as many orders of its pods as there are seeds. Pods that the simulator lets come
@@ -132,10 +144,10 @@ impl Snapshot {
     pub(super) fn outlook(
         self,
         workload: Result<Arc<Workload>, String>,
-        policies: &[PolicyName],
-        seeds: &[u64],
+        settings: &Settings,
         arrived: &AtomicU64,
     ) -> Outlook {
+        let Settings { policies, seeds, .. } = settings;
         let with_gpus: Vec<&PodView> = self
             .pods
             .iter()
@@ -148,18 +160,21 @@ impl Snapshot {
             of: with_gpus.len(),
             whole_cards: whole_cards(&self.index),
         };
-        let name = policies.first().copied().unwrap_or_default();
-        let (schedulers, no_schedulers) = match workload {
-            Ok(workload) => (schedulers::left(&workload, name, seeds, arrived), None),
+        let (left, nothing_left) = match workload {
+            Ok(workload) => (left(&workload, settings, arrived), None),
             Err(why) => (Vec::new(), Some(why)),
         };
+        let own = policies.iter().filter_map(|name| match name {
+            Name::Product(policy) => Some(self.anew(&with_gpus, *policy, seeds)),
+            Name::BestFit => None,
+        });
         Outlook {
             waiting: self.waiting(),
             now,
-            policies: policies.iter().map(|policy| self.anew(&with_gpus, *policy, seeds)).collect(),
+            policies: own.collect(),
             free_gpus: free::free(&self.gpus, &self.machines, &self.pods),
-            schedulers,
-            no_schedulers,
+            left,
+            nothing_left,
             runs: seeds.len(),
         }
     }
@@ -208,6 +223,17 @@ impl Snapshot {
     }
 }
 
+fn left(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Left> {
+    let report = Report::of(workload, settings, &study::study(workload, settings, arrived));
+    let left = report.policies.iter().filter_map(|report| {
+        let at = report.at.last()?;
+        let (unallocated_pct_mean, unallocated_pct_sd) = (at.unallocated_pct_mean, at.unallocated_pct_sd);
+        let gpus = unallocated_pct_mean / 100.0 * workload.capacity() as f64 / 1000.0;
+        Some(Left { policy: report.policy, unallocated_pct_mean, unallocated_pct_sd, gpus })
+    });
+    left.collect()
+}
+
 fn index(policy: PolicyName) -> Index {
     Index::new(SchedulingConfig { card_policy: policy, node_policy: policy, ..SchedulingConfig::default() })
 }
@@ -247,19 +273,19 @@ impl Outlook {
         let left = |left: &Left| {
             let percent = spread(left.unallocated_pct_mean, left.unallocated_pct_sd);
             let gpus = format!("{:.1}", left.gpus);
-            vec![("SCHEDULER", left.scheduler.to_owned()), ("GPUS LEFT", gpus), ("% OF ALL", percent)]
+            vec![("POLICY", left.policy.to_owned()), ("GPUS LEFT", gpus), ("% OF ALL", percent)]
         };
         let mut tables = vec![
             table(self.waiting.iter().map(waiting).collect(), true),
             table(std::iter::once(&self.now).chain(&self.policies).map(placed).collect(), true),
             table(self.free_gpus.iter().map(free).collect(), true),
         ];
-        tables.push(match &self.no_schedulers {
-            Some(why) => format!("schedulers aren't compared: {why}\n"),
+        tables.push(match &self.nothing_left {
+            Some(why) => format!("policies aren't compared: {why}\n"),
             None => format!(
                 "GPUs left unallocated once pods such as these have requested all; mean ± standard deviation, runs: {}\n\n{}",
                 self.runs,
-                table(self.schedulers.iter().map(left).collect(), true)
+                table(self.left.iter().map(left).collect(), true)
             ),
         });
         tables.retain(|table| !table.is_empty());

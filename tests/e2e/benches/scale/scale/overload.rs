@@ -10,11 +10,11 @@ use divvy_api::ContainerKind::App;
 use divvy_api::annotation::PolicyName;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::view;
+use divvy_packing::setup::Setup;
 use divvy_simulate::Rng;
 use divvy_simulate::cluster::Cluster as Simulated;
 use divvy_simulate::fill;
 use divvy_simulate::run::Run;
-use divvy_simulate::setup::Setup;
 use divvy_simulate::target::Target;
 use divvy_simulate::workload::{Kind, Machine, Models, Taints, Workload};
 use divvy_testkit::pods::PodShape;
@@ -121,7 +121,7 @@ fn shape(number: usize, kind: &Kind) -> PodShape {
 fn ideal(workload: &Arc<Workload>, pods: &[usize]) -> f64 {
     let mut rng = Rng::seed_from_u64(SEED);
     let (target, cluster) = (Target::of(workload), Simulated::new(workload, &mut rng));
-    let policy = Setup::AllAsked.policy(PolicyName::LeastFragmentation, workload, &cluster, &target, &Arc::default());
+    let policy = Setup::ALL_ASKED.policy(PolicyName::LeastFragmentation, workload, &cluster, &target, &Arc::default());
     let mut run = Run::new(workload, cluster, policy, &target, rng);
     for (serial, kind) in (0..).zip(pods) {
         run.offer(serial, *kind);

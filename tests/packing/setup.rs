@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use divvy_api::annotation::PolicyName;
+use divvy_simulate::cluster::Cluster;
+use divvy_simulate::extender::Extender;
+use divvy_simulate::policy::{Policy, Product, SHORTLIST, Scheduler, Ties};
+use divvy_simulate::target::Target;
+use divvy_simulate::workload::Workload;
 
-use crate::cluster::Cluster;
-use crate::extender::Extender;
 use crate::kube_scheduler::{KubeScheduler, SoftTaints};
-use crate::policy::{Policy, Product, Scheduler, Ties};
-use crate::target::Target;
-use crate::workload::Workload;
 
 /// Who is asked about which pods and nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setup {
     /// The extender, about all nodes and about pods without GPUs too: what the others could come to.
-    AllAsked,
+    AllAsked {
+        /// Between nodes that are equally good.
+        ties: Ties,
+    },
     /// kube-scheduler alone.
     InTree,
     /// kube-scheduler, which binds pods with GPUs where the leader plans them, with soft taints on nodes.
@@ -30,12 +33,11 @@ pub enum Setup {
     },
 }
 
-/// Nodes that the extender names: the webhook's default.
-pub const SHORTLIST: usize = 16;
-
 // === impl Setup ===
 
 impl Setup {
+    /// All nodes, ties at random as in kube-scheduler.
+    pub const ALL_ASKED: Self = Self::AllAsked { ties: Ties::Random };
     /// Soft taints where a pod comes each second.
     pub const SOFT_TAINTS: Self = Self::SoftTaints { pods_per_second: 1 };
 
@@ -53,8 +55,8 @@ impl Setup {
         let extender = || Some(Extender::new(name, workload, cluster, expected));
         let soft_taints = |pods_per_second| SoftTaints::at(pods_per_second).counted(Arc::clone(writes));
         match self {
-            Self::AllAsked => {
-                let scheduler = Scheduler { ties: Ties::Random, shortlist: SHORTLIST };
+            Self::AllAsked { ties } => {
+                let scheduler = Scheduler { ties, shortlist: SHORTLIST };
                 Box::new(Product::new(name, workload, cluster, expected, scheduler))
             }
             Self::InTree => Box::new(scheduler(None, None)),

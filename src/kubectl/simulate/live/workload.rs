@@ -1,43 +1,21 @@
-//! What a live cluster's GPUs would come to under schedulers that are set up in one way or another, if pods such as its own
-//! came until they have requested all of them.
+//! A live cluster as the simulator takes it.
 //!
 //! In the simulator all GPUs are alike but for their model: a request for memory in MiB is taken as a part of the most
 //! frequent GPU that the pod accepts, one of several containers as one for all their GPUs, and a MIG instance as a GPU.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use divvy_api::annotation::PolicyName;
 use divvy_api::request::Sharing;
 use divvy_index::demand::Demand;
 use divvy_index::node_selection::is_tolerated;
 use divvy_index::{Index, Node};
 use divvy_placement::{Card, is_allowed};
-use divvy_simulate::churn::Unplaced;
-use divvy_simulate::policy::{Name, Scheduler, Ties};
-use divvy_simulate::report::PolicyReport;
-use divvy_simulate::setup::{SHORTLIST, Setup};
-use divvy_simulate::study::{self, Settings};
-use divvy_simulate::target::Target;
 use divvy_simulate::trace::MOST_CARDS;
 use divvy_simulate::workload::{Kind, Machine, Models, Part, Taints, Workload, WorkloadError};
 use k8s_openapi::api::core::v1::Taint;
-use serde::Serialize;
 
 use super::objects::{LiveNode, LivePod, requested_of_nodes};
-
-/// GPUs that are left under one scheduler.
-#[derive(Debug, Serialize)]
-pub(super) struct Left {
-    pub(super) scheduler: &'static str,
-    /// When pods have requested all GPUs, in percent of them.
-    pub(super) unallocated_pct_mean: f64,
-    pub(super) unallocated_pct_sd: f64,
-    /// The mean as a number of GPUs.
-    pub(super) gpus: f64,
-}
 
 /// What machines and pods are told apart by.
 struct Facts<'a> {
@@ -46,51 +24,9 @@ struct Facts<'a> {
     taints: Vec<&'a Taint>,
 }
 
-const SETUPS: [(Setup, &str); 5] = [
-    (Setup::AllAsked, "asks the extender about every pod and every node"),
-    (Setup::InTree, "kube-scheduler"),
-    (Setup::Gates, "kube-scheduler, gates, soft taints"),
-    (Setup::Extender, "kube-scheduler, extender"),
-    (Setup::SOFT_TAINTS, "kube-scheduler, extender, soft taints"),
-];
-/// What pods have requested in the end, in percent of all GPUs.
-const UNTIL: u32 = 100;
-
-/// Pods that come in all runs, about.
-pub(in crate::simulate) fn pods_to_come(workload: &Workload, seeds: &[u64]) -> u64 {
-    study::pods(workload, &settings(PolicyName::default(), seeds)) * SETUPS.len() as u64
-}
-
-/// GPUs that are left, one run for each seed; counts pods that have come in `arrived`.
-pub(super) fn left(workload: &Arc<Workload>, name: PolicyName, seeds: &[u64], arrived: &AtomicU64) -> Vec<Left> {
-    let (settings, target, writes) = (settings(name, seeds), Target::of(workload), Arc::default());
-    let left = |(setup, scheduler): (Setup, &'static str)| {
-        let outcomes = study::study_with(workload, &settings, arrived, &|_, cluster| {
-            setup.policy(name, workload, cluster, &target, &writes)
-        });
-        let report = PolicyReport::of(Name::Product(name), &settings, &outcomes.concat());
-        let at = report.at.last()?;
-        let (unallocated_pct_mean, unallocated_pct_sd) = (at.unallocated_pct_mean, at.unallocated_pct_sd);
-        let gpus = unallocated_pct_mean / 100.0 * workload.capacity() as f64 / 1000.0;
-        Some(Left { scheduler, unallocated_pct_mean, unallocated_pct_sd, gpus })
-    };
-    SETUPS.into_iter().filter_map(left).collect()
-}
-
-fn settings(name: PolicyName, seeds: &[u64]) -> Settings {
-    Settings {
-        policies: vec![Name::Product(name)],
-        seeds: seeds.to_vec(),
-        until: UNTIL,
-        churn: None,
-        unplaced: Unplaced::Dropped,
-        scheduler: Scheduler { ties: Ties::Random, shortlist: SHORTLIST },
-    }
-}
-
 /// The cluster with nobody on it but the pods that belong to its nodes, and the other pods. Nodes that take no pods are left
 /// out, and pods that would fit no node if it were empty.
-pub(super) fn workload(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
+pub(super) fn of(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
     let nodes: Vec<&LiveNode> = nodes.iter().filter(|node| !node.is_closed).collect();
     let reported = index.nodes();
     let healthy = |node: &Node| node.cards.iter().filter(|card| card.healthy).cloned().collect();

@@ -1,10 +1,10 @@
 //! Fragmentation gradient descent (Weng et al., USENIX ATC 2023): the host and card where the least becomes useless to the
 //! requests that are expected.
 
-use super::Score;
-use crate::cluster::{Cards, Host};
-use crate::target::Target;
-use crate::workload::Kind;
+use divvy_simulate::cluster::{Cards, Host};
+use divvy_simulate::policy::Score;
+use divvy_simulate::target::Target;
+use divvy_simulate::workload::Kind;
 
 /// As published: of growth Δ in thousandths of a card the score is floor(100 · sigmoid(−Δ / 1000)), so that about 40
 /// thousandths are one step near 0. Half of what it gains comes of these steps: they keep it from opening new hosts for

@@ -1,86 +1,52 @@
-//! Parts of the bench `packing`: a policy that learns, other shares, other pods, the picture.
-
-#![allow(dead_code, reason = "the bench uses the rest")]
+//! A policy that learns, other shares, other pods, the picture.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use divvy_api::annotation::PolicyName;
-use divvy_simulate::churn::{Churned, Unplaced};
-use divvy_simulate::learning::Learning;
-use divvy_simulate::policy::{Name, Product, Scheduler, Ties};
-use divvy_simulate::report::Report;
-use divvy_simulate::study::{Outcome, Settings, study, study_with};
-use divvy_simulate::target::Target;
+use divvy_packing::churn::Unplaced;
+use divvy_packing::contenders::Contender;
+use divvy_packing::plot;
+use divvy_packing::shares::Shares;
+use divvy_packing::variants::Variant;
+use divvy_simulate::policy::Ties;
 use divvy_simulate::workload::{Kind, Models, Part, Taints, Workload};
 
-use shares::Shares;
-use variants::Variant;
-
-#[path = "../benches/packing/plot.rs"]
-mod plot;
-#[path = "../benches/packing/shares.rs"]
-mod shares;
-#[path = "../benches/packing/variants.rs"]
-mod variants;
-
+/// The small trace of the simulator's tests.
 fn trace() -> Arc<Workload> {
-    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trace").join(name);
+    let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src/simulate/tests/trace").join(name);
     Arc::new(Workload::read(&file("nodes.csv"), &file("pods.csv")).expect("sound"))
 }
 
-fn churned(outcomes: Vec<Vec<Outcome>>) -> Vec<Option<Churned>> {
-    outcomes.into_iter().flatten().map(|outcome| outcome.churned).collect()
+fn named(says: &str, ties: Ties) -> Contender {
+    Contender::named(ties).into_iter().find(|contender| contender.says == says).expect("a name")
 }
 
 #[test]
 fn policies_learn_expected_requests_from_arrivals() {
     let workload = trace();
-    let settings = Settings {
-        policies: vec![Name::Product(PolicyName::LeastFragmentation)],
-        seeds: vec![1, 2],
-        until: 100,
-        churn: Some(1.2),
-        unplaced: Unplaced::Dropped,
-        scheduler: Scheduler { ties: Ties::Random, shortlist: 16 },
+    let allocated = |contender: Contender| {
+        let (churned, ..) = contender.churn(&workload, &[1, 2], (1.2, Unplaced::Dropped));
+        churned.allocated_pct_mean.to_bits()
     };
-    let arrived = AtomicU64::default();
-    let told = study(&workload, &settings, &arrived);
-    let learned = |restarts_after| {
-        let outcomes = study_with(&workload, &settings, &arrived, &|_, cluster| {
-            let name = PolicyName::LeastFragmentation;
-            let policy = Product::new(name, &workload, cluster, &Target::default(), settings.scheduler);
-            Box::new(Learning::new(&workload, Box::new(policy), restarts_after))
-        });
-        churned(outcomes)
-    };
-    assert_ne!(churned(told), learned(None));
-    assert_ne!(learned(None), learned(Some(100)));
+    let (told, learned) = (named("least-fragmentation", Ties::Random), Contender::restarted(None));
+    assert_ne!(allocated(told), allocated(learned));
+    assert_ne!(allocated(learned), allocated(Contender::restarted(Some(100))));
 }
 
 #[test]
 fn plot_has_a_named_line_per_policy() {
     let workload = trace();
-    let settings = Settings {
-        policies: vec![Name::BestFit, Name::Packing],
-        seeds: vec![1, 2, 3],
-        until: 120,
-        churn: None,
-        unplaced: Unplaced::Dropped,
-        scheduler: Scheduler { ties: Ties::Fixed, shortlist: 16 },
-    };
-    let outcomes = study(&workload, &settings, &AtomicU64::default());
-    let report = Report::of(&workload, &settings, &outcomes);
+    let contenders = ["best-fit", "packing"].map(|says| named(says, Ties::Fixed));
+    let reports = contenders.map(|contender| contender.fill(&workload, &[1, 2, 3], 120).0);
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("plot.svg");
-    plot::draw(&report, &file).expect("drawn");
+    plot::draw(&reports, 120, &file).expect("drawn");
     let svg = std::fs::read_to_string(&file).expect("written");
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
     for text in ["best-fit", "packing", "what pods have asked for, % of all GPUs", "allocated, % of all GPUs"] {
         assert!(svg.contains(text), "{text} is missing");
     }
-    assert!(plot::draw(&report, Path::new("/nowhere/plot.svg")).is_err());
+    assert!(plot::draw(&reports, 120, Path::new("/nowhere/plot.svg")).is_err());
 }
 
 fn kind(cards: u32, cpu: u32, cores: u32, memory: u32) -> Kind {

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use divvy_index::{DecayedCounts, next_distribution};
-
-use crate::Rng;
-use crate::cluster::{Cluster, Place};
-use crate::policy::Policy;
-use crate::target::Target;
-use crate::workload::{Arrival, Workload};
+use divvy_simulate::Rng;
+use divvy_simulate::cluster::{Cluster, Place};
+use divvy_simulate::policy::Policy;
+use divvy_simulate::target::Target;
+use divvy_simulate::workload::{Arrival, Workload};
 
 /// A policy that expects the requests of the pods that have come so far.
 pub struct Learning {

@@ -8,7 +8,7 @@ use divvy_simulate::workload::{Kind, Machine, Workload};
 
 /// Change of the pods that come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Variant {
+pub enum Variant {
     /// Those that ask for no cards come twice.
     TwiceWithoutCards,
     /// A third of those that ask for cards accept one model only, drawn in proportion to the cards of the machines where
@@ -23,7 +23,7 @@ const SEED: u64 = 7001;
 
 impl Variant {
     /// Workload with the change.
-    pub(crate) fn of_workload(self, workload: &Workload) -> Workload {
+    pub fn of_workload(self, workload: &Workload) -> Workload {
         let mut workload = workload.clone();
         match self {
             Self::TwiceWithoutCards => repeat_without_cards(&mut workload),
@@ -33,7 +33,7 @@ impl Variant {
     }
 
     /// Words for the change, after the name of the trace.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::TwiceWithoutCards => "twice the pods without GPUs",
             Self::ThirdNamesModel => "a third names one model",

@@ -1,8 +1,8 @@
 //! Packing: a card in use before a free card of a host in use, before a free card of a host that nobody uses.
 
-use super::Score;
-use crate::cluster::{Cards, Host};
-use crate::workload::{Kind, Part};
+use divvy_simulate::cluster::{Cards, Host};
+use divvy_simulate::policy::Score;
+use divvy_simulate::workload::{Kind, Part};
 
 /// As published beside FGD, under the name of GPU packing. What is free of a card in use is the mean of its compute and its
 /// memory, and a card counts as free that has all of both.

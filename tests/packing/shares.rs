@@ -7,7 +7,7 @@ use divvy_simulate::workload::{Kind, Part, Workload};
 
 /// Change of the shares that pods ask for. Whole cards stay whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shares {
+pub enum Shares {
     /// No change.
     AsGiven,
     /// Half as much compute as memory.
@@ -22,14 +22,14 @@ pub(crate) enum Shares {
 
 impl Shares {
     /// Workload of the same pods, asking for these shares.
-    pub(crate) fn of_workload(self, workload: &Workload) -> Workload {
+    pub fn of_workload(self, workload: &Workload) -> Workload {
         let mut workload = workload.clone();
         workload.kinds.iter_mut().for_each(|kind| *kind = self.of(*kind));
         workload
     }
 
     /// What pods of this kind ask for then.
-    pub(crate) fn of(self, kind: Kind) -> Kind {
+    pub fn of(self, kind: Kind) -> Kind {
         let Part { cores, memory } = kind.part;
         let part = match self {
             _ if !kind.is_share() => kind.part,
@@ -42,7 +42,7 @@ impl Shares {
     }
 
     /// Adjective of the workload.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::AsGiven => "as-given",
             Self::MemoryBound => "memory-bound",

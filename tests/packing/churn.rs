@@ -13,12 +13,16 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use divvy_simulate::Rng;
+use divvy_simulate::report::mean_and_sd;
+use divvy_simulate::run::Run;
+use divvy_simulate::study::{Draw, Maker, begin, rng};
+use divvy_simulate::target::Target;
+use divvy_simulate::workload::Workload;
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
-
-use crate::Rng;
-use crate::run::Run;
-use crate::workload::Workload;
+use rayon::prelude::*;
+use serde::Serialize;
 
 /// A pod that will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,31 @@ pub struct Churned {
     pub rejected: f64,
     /// Ticks from the arrival of a pod to its placement, on average over those that were placed.
     pub wait: f64,
+}
+
+/// What came out of one run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was measured.
+    pub churned: Churned,
+    /// Duration of each decision, in ns.
+    pub decisions: Vec<u32>,
+}
+
+/// State of the cards while pods come and go; means and sample standard deviations over runs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Report {
+    /// Requests of the pods at a time, as a multiple of all cards.
+    pub rho: f64,
+    /// Allocated capacity, in percent of all cards.
+    pub allocated_pct_mean: f64,
+    /// Standard deviation of it.
+    pub allocated_pct_sd: f64,
+    /// Requests of rejected pods, in percent of the requests of all.
+    pub rejected_demand_pct_mean: f64,
+    /// Ticks from arrival to placement; `None` if pods that don't fit are dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ticks_mean: Option<f64>,
 }
 
 /// A pod that is to be placed.
@@ -88,6 +117,24 @@ fn mean_lifetime(workload: &Workload, load: f64) -> f64 {
 /// Number of pods that arrive in a run.
 pub fn ticks(workload: &Workload, load: f64) -> u64 {
     (LIFETIMES * mean_lifetime(workload, load)).ceil() as u64
+}
+
+/// Runs of one policy, by seed. `arrived` counts the pods of all runs.
+pub fn study<'a>(
+    workload: &'a Workload,
+    seeds: &[u64],
+    (load, unplaced): (f64, Unplaced),
+    arrived: &AtomicU64,
+    policy: &Maker<'a>,
+) -> Vec<Outcome> {
+    let measure = Target::of(workload);
+    let run = |seed: &u64| {
+        let visits = visits(workload, load, &mut rng(*seed, Draw::Pods));
+        let mut run = begin(workload, &measure, *seed, |cluster| policy(cluster));
+        let churned = churn(&mut run, &visits, unplaced, arrived);
+        Outcome { churned, decisions: run.decisions }
+    };
+    seeds.par_iter().map(run).collect()
 }
 
 /// The pods of one run, one for each tick, that would together ask for `load` times the cluster's cards.
@@ -144,6 +191,25 @@ pub fn churn(run: &mut Run<'_>, visits: &[Visit], unplaced: Unplaced, arrived: &
     }
 }
 
+// === impl Report ===
+
+impl Report {
+    /// Report of all runs of one policy.
+    pub fn of((rho, unplaced): (f64, Unplaced), outcomes: &[Outcome]) -> Self {
+        let figures = |figure: fn(&Churned) -> f64| {
+            mean_and_sd(&outcomes.iter().map(|outcome| figure(&outcome.churned)).collect::<Vec<_>>())
+        };
+        let (allocated_pct_mean, allocated_pct_sd) = figures(|run| run.allocated);
+        Self {
+            rho,
+            allocated_pct_mean,
+            allocated_pct_sd,
+            rejected_demand_pct_mean: figures(|run| run.rejected).0,
+            wait_ticks_mean: (unplaced == Unplaced::Waits).then(|| figures(|run| run.wait).0),
+        }
+    }
+}
+
 // === impl Pending ===
 
 impl Pending {
@@ -166,3 +232,6 @@ impl Pending {
 fn backoff(tries: u32) -> u64 {
     FIRST_BACKOFF.checked_shl(tries - 1).map_or(LONGEST_BACKOFF, |ticks| ticks.min(LONGEST_BACKOFF))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use divvy_simulate::report::{PolicyReport, Report};
+use divvy_simulate::report::PolicyReport;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (860, 520);
@@ -22,22 +22,22 @@ const COLOURS: [RGBColor; 8] = [
 const TEXT: (&str, i32) = ("sans-serif", 15);
 
 /// One line a policy.
-pub(crate) fn draw(report: &Report, file: &Path) -> Result<(), Box<dyn Error>> {
-    let text = svg(report)?;
+pub fn draw(policies: &[PolicyReport], until: u32, file: &Path) -> Result<(), Box<dyn Error>> {
+    let text = svg(policies, until)?;
     Ok(std::fs::write(file, text)?)
 }
 
-fn svg(report: &Report) -> Result<String, Box<dyn Error>> {
+fn svg(policies: &[PolicyReport], until: u32) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let (first, last) = (first(report), f64::from(report.settings.until_pct.max(1)));
+        let (first, last) = (first(until), f64::from(until.max(1)));
         let points = |policy: &PolicyReport| {
             let points = policy.at.iter().map(|at| (f64::from(at.arrived_pct), 100.0 - at.unallocated_pct_mean));
             points.filter(|(load, _)| *load >= first).collect::<Vec<_>>()
         };
-        let allocated = report.policies.iter().flat_map(points).map(|(_, allocated)| allocated);
+        let allocated = policies.iter().flat_map(points).map(|(_, allocated)| allocated);
         let bottom = allocated.fold(first, f64::min).max(0.0);
         let mut chart = ChartBuilder::on(&area)
             .margin(20)
@@ -53,7 +53,7 @@ fn svg(report: &Report) -> Result<String, Box<dyn Error>> {
             .label_style(TEXT)
             .light_line_style(WHITE)
             .draw()?;
-        for (policy, colour) in report.policies.iter().zip(COLOURS.iter().cycle()) {
+        for (policy, colour) in policies.iter().zip(COLOURS.iter().cycle()) {
             chart
                 .draw_series(LineSeries::new(points(policy), colour.stroke_width(2)))?
                 .label(policy.policy)
@@ -72,6 +72,6 @@ fn svg(report: &Report) -> Result<String, Box<dyn Error>> {
 }
 
 /// Where the picture begins: where a load is low nothing is refused, and nothing to be seen.
-fn first(report: &Report) -> f64 {
-    if report.settings.until_pct > 80 { 60.0 } else { 0.0 }
+fn first(until: u32) -> f64 {
+    if until > 80 { 60.0 } else { 0.0 }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cluster::Cluster;
-use crate::extender::Extender;
+use divvy_simulate::cluster::Cluster;
+use divvy_simulate::extender::Extender;
 
 /// Taints of effect `PreferNoSchedule` on each node, which pods without GPUs don't tolerate.
 #[derive(Clone, Debug, Default)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rand::seq::{IndexedRandom as _, IteratorRandom as _};
 
-use super::{Arrival, Policy};
-use crate::Rng;
-use crate::cluster::{Cluster, Place};
-use crate::workload::{Kind, Workload};
+use divvy_simulate::Rng;
+use divvy_simulate::cluster::{Cluster, Place};
+use divvy_simulate::policy::Policy;
+use divvy_simulate::workload::{Arrival, Kind, Workload};
 
 /// As published beside FGD. A card fits that has enough of both compute and memory.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::cluster::Host;
-use crate::workload::{Kind, Machine, Workload};
+use divvy_simulate::cluster::Host;
+use divvy_simulate::workload::{Kind, Machine, Workload};
 
 /// `NodeResourcesFit` with `LeastAllocated`, and `NodeResourcesBalancedAllocation`: over CPU and host memory, of equal
 /// weight.

@@ -16,12 +16,12 @@ mod soft_taints;
 
 use std::sync::Arc;
 
-use crate::Rng;
-use crate::cluster::{Cards, Cluster, Host, Place};
-use crate::extender::Extender;
-use crate::policy::{Policy, Ties};
-use crate::target::Target;
-use crate::workload::{Arrival, Kind, Part, Workload};
+use divvy_simulate::Rng;
+use divvy_simulate::cluster::{Cards, Cluster, Host, Place};
+use divvy_simulate::extender::Extender;
+use divvy_simulate::policy::{Policy, Ties};
+use divvy_simulate::target::Target;
+use divvy_simulate::workload::{Arrival, Kind, Part, Workload};
 
 use scores::{InTree, normalized_taints};
 

@@ -1,25 +1,18 @@
 //! Packing that a webhook loses by restarts: it keeps no request distribution and learns from the pods that it lists, which
 //! are those that live long.
 //!
-//! `cargo bench -p divvy-simulate --bench restarts`; takes the traces in shared/traces.
+//! `cargo bench -p divvy-packing --bench restarts`; takes the traces in shared/traces.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use divvy_api::annotation::PolicyName;
-use divvy_simulate::churn::Unplaced;
-use divvy_simulate::learning::Learning;
-use divvy_simulate::policy::{Name, Product, Scheduler, Ties};
-use divvy_simulate::report::PolicyReport;
-use divvy_simulate::study::{self, Settings};
-use divvy_simulate::target::Target;
+use divvy_packing::churn::Unplaced;
+use divvy_packing::contenders::Contender;
+use divvy_packing::traces;
 use divvy_simulate::workload::Workload;
 
 const FIRST_SEED: u64 = 7001;
 const RUNS: usize = 10;
 const LOAD: f64 = 1.05;
-const OWN: PolicyName = PolicyName::LeastFragmentation;
 /// Pods between restarts; the trace fills its cluster with about 8 000, and churn takes about 33 000.
 const RESTARTS: [Option<u64>; 4] = [None, Some(4000), Some(2000), Some(500)];
 
@@ -36,22 +29,11 @@ fn main() {
     println!("| restart after | unallocated at 100 %, % | allocated, ρ {LOAD}, % | rejected, % of demand |");
     println!("| --: | --: | --: | --: |");
     for restarts_after in RESTARTS {
-        let settings = Settings {
-            policies: vec![Name::Product(OWN)],
-            seeds: (FIRST_SEED..).take(runs).collect(),
-            until: 100,
-            churn: Some(LOAD),
-            unplaced: Unplaced::Dropped,
-            scheduler: Scheduler { ties: Ties::Random, shortlist: 16 },
-        };
-        let arrived = AtomicU64::default();
-        let outcomes = study::study_with(&workload, &settings, &arrived, &|_, cluster| {
-            let policy = Product::new(OWN, &workload, cluster, &Target::default(), settings.scheduler);
-            Box::new(Learning::new(&workload, Box::new(policy), restarts_after))
-        });
-        let report = PolicyReport::of(settings.policies[0], &settings, &outcomes.concat());
+        let seeds: Vec<u64> = (FIRST_SEED..).take(runs).collect();
+        let contender = Contender::restarted(restarts_after);
+        let (report, _) = contender.fill(&workload, &seeds, 100);
         let filled = report.at.iter().find(|at| at.arrived_pct == 100).expect("filled to 100 %");
-        let churned = report.churn.expect("churn was asked for");
+        let (churned, ..) = contender.churn(&workload, &seeds, (LOAD, Unplaced::Dropped));
         println!(
             "| {} | {:.2} ± {:.2} | {:.2} ± {:.2} | {:.2} |",
             restarts_after.map_or("never".to_owned(), |pods| format!("{pods} pods")),
@@ -62,10 +44,4 @@ fn main() {
             churned.rejected_demand_pct_mean,
         );
     }
-}
-
-/// Folder of the traces beside the workspace, if there is one.
-fn traces() -> Option<PathBuf> {
-    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    folders.find_map(|folder| Some(folder.join("shared/traces")).filter(|traces| traces.is_dir()))
 }

@@ -1,28 +1,24 @@
-//! How much of the cards of the openb traces each policy leaves unused: the tables of docs/placement.md.
+//! How much of the cards of the openb traces each policy leaves unused: the tables of docs/placement.md. With `--nodes` and
+//! `--pods` the same of another trace.
 //!
-//! `hack/bench placement`; with other seeds, or so many, `cargo bench -p divvy-simulate --bench packing -- FIRST RUNS`;
+//! `hack/bench placement`; with other seeds, or so many, `cargo bench -p divvy-packing --bench packing -- FIRST RUNS`;
 //! with names of traces these alone, with `--fill` or `--churn` one of both, with `--stock` what is under kube-scheduler
-//! alone, with `--test` a short run of some, and with FILE.svg the picture of docs/use.md alone.
+//! alone, with `--test` a short run of some, and with FILE.svg the picture of docs/use.md alone. Of another trace: `--help`.
 
-mod contenders;
-mod plot;
-mod shares;
-mod variants;
+mod other;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use divvy_simulate::churn::Unplaced;
-use divvy_simulate::policy::Name;
-use divvy_simulate::report::{At, PolicyReport, Report};
-use divvy_simulate::study::{self, Settings};
-use divvy_simulate::target::Target;
+use divvy_packing::churn::Unplaced;
+use divvy_packing::contenders::{CONTENDERS, Contender, STOCK_CONTENDERS, WAITING_CONTENDERS};
+use divvy_packing::plot;
+use divvy_packing::shares::Shares;
+use divvy_packing::traces;
+use divvy_packing::variants::Variant;
+use divvy_simulate::policy::Ties;
+use divvy_simulate::report::At;
 use divvy_simulate::workload::Workload;
-
-use contenders::{CONTENDERS, Contender, OWN, RANDOM, STOCK_CONTENDERS, WAITING_CONTENDERS};
-use shares::Shares;
-use variants::Variant;
 
 const WORKLOADS: [&str; 7] =
     ["default", "cpu100", "gpushare40", "gpushare100", "gpuspec10", "multigpu20", "multigpu50"];
@@ -35,6 +31,8 @@ const VARIANTS: [(&str, Variant); 3] = [
 /// What pods have asked for, in percent of all cards.
 const LOADS: [u32; 3] = [95, 100, 130];
 const CHURN: [f64; 2] = [0.95, 1.05];
+/// Where the picture ends, in percent of all cards.
+const PLOTTED: u32 = 130;
 /// While pods that don't fit wait.
 const WAITING_CHURN: [f64; 1] = [0.95];
 
@@ -43,11 +41,16 @@ const FIRST_SEED: u64 = 7001;
 const RUNS: u64 = 10;
 
 fn main() {
+    // Cargo adds `--bench`.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if arguments.iter().any(|argument| ["--nodes", "--pods", "--help"].contains(&&**argument)) {
+        other::main(&arguments);
+        return;
+    }
     let Some(traces) = traces() else {
         eprintln!("skipped: no shared/traces beside the workspace");
         return;
     };
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u64>().ok());
     let (first, runs) = (numbers.next().unwrap_or(FIRST_SEED), numbers.next().unwrap_or(RUNS));
@@ -71,12 +74,6 @@ fn main() {
         bench.all_nodes(read);
     }
     bench.stock(read);
-}
-
-/// Where the traces are, beside the workspace, if they are.
-fn traces() -> Option<PathBuf> {
-    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    folders.find_map(|folder| Some(folder.join("shared/traces")).filter(|traces| traces.is_dir()))
 }
 
 struct Bench {
@@ -140,26 +137,6 @@ impl Bench {
         self.churn(&title(name), default, &WAITING_CONTENDERS, &WAITING_CHURN, Unplaced::Waits);
     }
 
-    /// The report of a contender, and the writes of soft taints a pod.
-    #[expect(clippy::cast_precision_loss, reason = "pods and writes are far below 2^53")]
-    fn report(
-        &self,
-        workload: &Arc<Workload>,
-        of: &Contender,
-        until: u32,
-        churn: Option<f64>,
-        unplaced: Unplaced,
-    ) -> (PolicyReport, f64) {
-        let settings =
-            Settings { policies: vec![of.name], seeds: self.seeds(), until, churn, unplaced, scheduler: RANDOM };
-        let (arrived, writes, target) = (AtomicU64::default(), Arc::default(), Target::of(workload));
-        let outcomes = study::study_with(workload, &settings, &arrived, &|_, cluster| {
-            of.policy(workload, cluster, &target, &writes)
-        });
-        let count = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64;
-        (PolicyReport::of(of.name, &settings, &outcomes.concat()), count(&writes) / count(&arrived))
-    }
-
     fn fill(&self, title: &str, workload: &Arc<Workload>, contenders: &[Contender]) {
         if !self.fills {
             return;
@@ -170,7 +147,7 @@ impl Bench {
         println!("\n### {title}\n\n| policy | {} | p50, µs | p99, µs |{}", heads.join(" | "), taints.head());
         println!("| ---{} | --: | --: |{}", " | --:".repeat(loads.len()), taints.rule());
         for contender in contenders {
-            let (report, writes) = self.report(workload, contender, loads[loads.len() - 1], None, Unplaced::Dropped);
+            let (report, writes) = contender.fill(workload, &self.seeds(), loads[loads.len() - 1]);
             let at = |load: &u32| report.at.iter().find(|at| at.arrived_pct == *load);
             let cell = |at: &At| format!("{:.2} ± {:.2}", at.unallocated_pct_mean, at.unallocated_pct_sd);
             let cells: Vec<String> = loads.iter().map(|load| at(load).map_or_else(String::new, cell)).collect();
@@ -181,12 +158,12 @@ impl Bench {
 
     /// Draws what some policies allocate, as docs/use.md shows it.
     fn plot(&self, workload: &Arc<Workload>, file: &Path) {
-        let policies = vec![OWN, Name::Fgd, Name::BestFit, Name::Random];
-        let seeds = self.seeds().into_iter().take(3).collect();
-        let settings =
-            Settings { policies, seeds, until: 130, churn: None, unplaced: Unplaced::Dropped, scheduler: RANDOM };
-        let outcomes = study::study(workload, &settings, &AtomicU64::default());
-        plot::draw(&Report::of(workload, &settings, &outcomes), file).expect("a file that can be written");
+        let seeds: Vec<u64> = self.seeds().into_iter().take(3).collect();
+        let named = Contender::named(Ties::Random);
+        let contenders = ["least-fragmentation", "fgd", "best-fit", "random"].into_iter();
+        let contenders = contenders.filter_map(|name| named.iter().find(|contender| contender.says == name));
+        let reports: Vec<_> = contenders.map(|contender| contender.fill(workload, &seeds, PLOTTED).0).collect();
+        plot::draw(&reports, PLOTTED, file).expect("a file that can be written");
     }
 
     fn churn(
@@ -211,10 +188,8 @@ impl Bench {
         println!("| ρ | policy |{heads}{wait_head} p50, µs | p99, µs |{}", taints.head());
         println!("| --: | --- | --: | --: |{wait_rule} --: | --: |{}", taints.rule());
         for (load, contender) in loads.iter().flat_map(|load| contenders.iter().map(move |of| (load, of))) {
-            let (report, writes) = self.report(workload, contender, 0, Some(*load), unplaced);
-            let Some(churn) = report.churn else { continue };
+            let (churn, took, writes) = contender.churn(workload, &self.seeds(), (*load, unplaced));
             let wait = churn.wait_ticks_mean.map_or_else(String::new, |ticks| format!(" {ticks:.1} |"));
-            let took = report.decision_us;
             println!(
                 "| {load} | {} | {:.2} ± {:.2} | {:.2} |{wait} {:.0} | {:.0} |{}",
                 contender.says,
