@@ -7,18 +7,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_api::names::condition;
 use divvy_index::Index;
 use divvy_index::demand::Demand;
 use divvy_runtime::api_server::{ApiServer, Requests};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::planner::is_outdated;
+use crate::planner::{is_outdated, placed_condition};
 
 /// Sends events on pending pods.
 pub struct PodEvents {
@@ -89,6 +87,9 @@ impl PodEvents {
             let Ok((sent, due)) = tokio::task::spawn_blocking(search).await else { continue };
             self.sent = sent;
             for (demand, note) in due {
+                if !leads() {
+                    break;
+                }
                 // Those before it took their time: the planner may have placed it since, and said so.
                 if demand.scheduling.is_ours() && self.index.is_queued(&demand.uid) {
                     self.condition(&demand, &note).await;
@@ -100,13 +101,7 @@ impl PodEvents {
 
     /// Says in the pod's status why it waits. The planner says when it does no longer.
     async fn condition(&self, demand: &Demand, note: &str) {
-        let condition = json!({
-            "type": condition::PLACED,
-            "status": "False",
-            "reason": REASON,
-            "message": note,
-            "lastTransitionTime": Timestamp::now().to_string(),
-        });
+        let condition = placed_condition("False", REASON, note);
         let change = json!({ "metadata": { "uid": &*demand.uid }, "status": { "conditions": [condition] } });
         let pods = Api::<Pod>::namespaced(self.client.clone(), &demand.namespace);
         match pods.patch_status(&demand.name, &PatchParams::default(), &Patch::Strategic(change)).await {

@@ -69,10 +69,11 @@ const SEARCH: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which pods are looked for that an autoscaler has to see.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Wait after a write that the API server has refused, before the pod is planned again.
+/// Time after a write that the API server has refused, before the pod is planned again for the first time.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Wait after an eviction that a budget refuses.
-const EVICTION_PAUSE: Duration = Duration::from_secs(10);
+/// What the status says of a pod whose scheduler had no use of the plan.
+const NOT_SCHEDULED: &str = "its scheduler found no node for it, also not the one where GPUs were reserved: its event FailedScheduling \
+                             says why. GPUs are reserved again in a while";
 /// Times that a pod is written which others change at the same time.
 const ATTEMPTS: usize = 3;
 /// The request, as it is logged.
@@ -157,28 +158,33 @@ impl Writer {
                 let change = json!({ "metadata": { "uid": &**uid }, "spec": without_gate() });
                 self.patch(&pods, name, None, &change, until).await.map(drop)
             }
+            Step::Withdraw { demand } => {
+                let pods = Api::namespaced(self.client.clone(), &demand.namespace);
+                let status = status(None, "False", "NotScheduled", NOT_SCHEDULED);
+                let change = json!({ "metadata": { "uid": &*demand.uid }, "status": status });
+                self.patch(&pods, &demand.name, Some("status"), &change, until).await.map(drop)
+            }
         };
         match written {
             Ok(()) => {
                 match step {
                     Step::Place { demand, .. } => self.index.nominated(&demand.uid, Instant::now()),
                     Step::LetGo { uid, .. } => self.index.ungated(uid),
+                    Step::Withdraw { demand } => self.index.withdrawn(&demand.uid, Instant::now()),
                     Step::Evict { .. } => {}
                 }
                 self.requests.succeeded(REQUEST);
             }
             Err(failure) => {
-                let pause = if matches!(step, Step::Evict { .. }) { EVICTION_PAUSE } else { PAUSE };
                 let is_unknown = matches!(failure, Failure::Unknown(_));
                 let (Failure::Refused(error) | Failure::Unknown(error)) = failure;
                 // The watch shows soon that the pod is gone or has changed.
                 if !is_outdated(&error) {
-                    self.requests.failed(REQUEST, &error, pause);
+                    self.requests.failed(REQUEST, &error, PAUSE);
                 }
-                sleep(pause).await;
                 // A pod that may have its nomination keeps its GPUs until the watch shows more, or until they expire.
                 if !(is_unknown && matches!(step, Step::Place { .. })) {
-                    self.index.failed(step.uid());
+                    self.index.refused(step, Instant::now());
                 }
             }
         }
@@ -189,14 +195,17 @@ impl Writer {
         let Demand { uid, namespace, name, scheduling, .. } = demand;
         let (pods, uid) = (Api::namespaced(self.client.clone(), namespace), &**uid);
         let plan = json!({ PLANNED: annotation::encode(planned) });
-        let nomination = json!({ "metadata": { "uid": uid }, "status": nomination(&planned.node) });
+        let says = format!("GPUs are reserved on node {}", planned.node);
+        let status = status(Some(&planned.node), "True", "Planned", &says);
+        let nomination = json!({ "metadata": { "uid": uid }, "status": status });
         if !scheduling.has_our_gate() {
             // Its scheduler may bind it as soon as it sees the nomination.
             let change = json!({ "metadata": { "uid": uid, "annotations": plan } });
             self.patch(&pods, name, None, &change, until).await?;
             return self.patch(&pods, name, Some("status"), &nomination, until).await.map(drop);
         }
-        for attempt in 1.. {
+        let mut attempt = 1;
+        loop {
             let nominated = self.patch(&pods, name, Some("status"), &nomination, until).await;
             // Made or not, no scheduler has seen it, and the next one replaces it.
             let nominated = nominated.map_err(|failure| match failure {
@@ -206,11 +215,12 @@ impl Writer {
             let metadata = json!({ "uid": uid, "resourceVersion": nominated.resource_version(), "annotations": plan });
             let change = json!({ "metadata": metadata, "spec": without_gate() });
             match self.patch(&pods, name, None, &change, until).await {
-                Err(Failure::Refused(kube::Error::Api(status))) if status.code == 409 && attempt < ATTEMPTS => {}
+                Err(Failure::Refused(kube::Error::Api(status))) if status.code == 409 && attempt < ATTEMPTS => {
+                    attempt += 1;
+                }
                 written => return written.map(drop),
             }
         }
-        Ok(())
     }
 
     /// Evicts pods, each by its UID, if the API server would let all of them be evicted: one that a PodDisruptionBudget keeps
@@ -224,6 +234,11 @@ impl Writer {
             match answer(evicted, until).await {
                 // Gone, or another pod of this name: its room is free, or soon will be.
                 Err(Failure::Refused(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+                Err(Failure::Refused(error)) => {
+                    // Mostly 429: a PodDisruptionBudget.
+                    self.index.spare(uid, Instant::now());
+                    return Err(Failure::Refused(error));
+                }
                 evicted => evicted.map(drop)?,
             }
         }
@@ -288,15 +303,20 @@ fn eviction(name: &str, uid: &str) -> Eviction {
     }
 }
 
-fn nomination(node: &str) -> Value {
-    let placed = json!({
+/// Nominated node and condition of a pod's status.
+fn status(node: Option<&str>, placed: &str, reason: &str, message: &str) -> Value {
+    json!({ "nominatedNodeName": node, "conditions": [placed_condition(placed, reason, message)] })
+}
+
+/// Condition of a pod: whether GPUs are reserved for it.
+pub fn placed_condition(status: &str, reason: &str, message: &str) -> Value {
+    json!({
         "type": condition::PLACED,
-        "status": "True",
-        "reason": "Planned",
-        "message": format!("GPUs are reserved on node {node}"),
+        "status": status,
+        "reason": reason,
+        "message": message,
         "lastTransitionTime": Timestamp::now().to_string(),
-    });
-    json!({ "nominatedNodeName": node, "conditions": [placed] })
+    })
 }
 
 #[cfg(test)]

@@ -567,6 +567,26 @@ impl Index {
         unpoisoned(self.state.lock()).committed(uid, now);
     }
 
+    /// A step couldn't be written: its pod is left alone for a while.
+    pub fn refused(&self, step: &Step, now: Instant) {
+        self.change(|state| match step {
+            Step::Place { demand, .. } => state.refused(&demand.uid, Some(Source::Planned), now),
+            Step::Evict { demand, victims, .. } => state.refused_to_evict(&demand.uid, victims, now),
+            Step::LetGo { uid, .. } => state.refused(uid, None, now),
+            Step::Withdraw { demand } => state.refused_to_withdraw(&demand.uid, now),
+        });
+    }
+
+    /// The status of a pod says no longer that GPUs are reserved for it.
+    pub fn withdrawn(&self, uid: &str, now: Instant) {
+        unpoisoned(self.state.lock()).withdrawn(uid, now);
+    }
+
+    /// A PodDisruptionBudget keeps a pod from being evicted: others are evicted in its place, for half a minute.
+    pub fn spare(&self, uid: &Arc<str>, now: Instant) {
+        unpoisoned(self.state.lock()).spare(uid, now);
+    }
+
     /// Drops a reservation whose binding failed, unless the pod is bound after all.
     pub fn failed(&self, uid: &str) {
         self.change(|state| state.failed(uid));

@@ -1,11 +1,14 @@
 //! Request of a pod, read as the node reads it.
 
 use std::borrow::Cow;
+use std::fmt::{self, Debug, Write};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
 use divvy_api::annotation::{self, AnnotationError, PolicyName, Preferences, RequestAnnotation};
 use divvy_api::config::{ClusterConfig, ClusterConfigError, Scheduling, Switch};
 use divvy_api::limits::{RequestError, pod_requests};
+use divvy_api::names::GATE;
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::pod::ContainerKind;
 use divvy_api::pod::wire::Resources;
@@ -87,6 +90,11 @@ pub enum BadDemand {
     /// In the annotations.
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
+    /// In the node selector, node affinity and tolerations.
+    #[error(
+        "its node selector, required node affinity and tolerations have more than 1024 entries or 64 KiB: no node is planned for it"
+    )]
+    Selection,
 }
 
 /// The part of a demand that decides which nodes fit. Pods of one shape have the same scores.
@@ -102,8 +110,8 @@ pub struct Class {
     shape: Shape,
     namespace: String,
     priority: i32,
-    /// Requests, node selection and all else, as text.
-    terms: String,
+    /// Hash of requests, node selection and all else.
+    terms: u64,
 }
 
 /// The policies by which a pod's cards and its node are chosen.
@@ -175,6 +183,9 @@ impl Demand {
         if containers.iter().all(|container| container.request.is_none()) {
             return Ok(None);
         }
+        if pod.scheduling.selection.is_too_large() {
+            return Err(BadDemand::Selection);
+        }
         let preferences = Preferences::from_annotations(&pod.annotations)?;
         let (uid, namespace, name) = (pod.uid.as_str().into(), pod.namespace.clone(), pod.name.clone());
         Ok(Some(Self {
@@ -213,6 +224,13 @@ impl Demand {
         let mut allowed = self.clone();
         allowed.preferences.avoid_models.extend(exceeded.iter().map(Exceeded::pattern));
         Cow::Owned(allowed)
+    }
+
+    /// The demand of the same pod without our gate.
+    pub(crate) fn without_our_gate(&self) -> Self {
+        let mut ungated = self.clone();
+        Arc::make_mut(&mut ungated.scheduling).gates.retain(|gate| gate != GATE);
+        ungated
     }
 
     /// Request for placement; nothing is allocated before a pod is admitted.
@@ -266,7 +284,7 @@ impl Demand {
         let Self { namespace, priority, requests, scheduling, .. } = self;
         // Nobody is evicted for a pod whose scheduler has seen it.
         let terms = (requests, &scheduling.selection, scheduling.never_preempts, scheduling.has_our_gate());
-        Class { shape: self.shape(), namespace: namespace.clone(), priority: *priority, terms: format!("{terms:?}") }
+        Class { shape: self.shape(), namespace: namespace.clone(), priority: *priority, terms: hash(&terms) }
     }
 
     /// Policies of the pod's annotations, else those that are configured; for whole MIG instances the tightest, as no other
@@ -283,6 +301,23 @@ impl Demand {
         let named = |name| Policy { name, seed };
         Policies { cards: named(by_card), nodes: named(self.preferences.node_policy.unwrap_or(by_node)) }
     }
+}
+
+/// Hash of what is printed: not all of these types can be hashed.
+fn hash(value: &impl Debug) -> u64 {
+    struct Hashed(DefaultHasher);
+
+    impl Write for Hashed {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.write(text.as_bytes());
+            Ok(())
+        }
+    }
+
+    let mut hashed = Hashed(DefaultHasher::new());
+    // Neither the hasher nor derived implementations fail.
+    _ = write!(hashed, "{value:?}");
+    hashed.0.finish()
 }
 
 // === impl Exceeded ===

@@ -13,7 +13,13 @@ pub struct NodeSelection {
     /// Terms of the required node affinity, of which one has to match; `None`: there is none.
     terms: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
+    /// Whether there are too many of these to be kept, for each pod that waits, and compared with each node.
+    is_too_large: bool,
 }
+
+/// Most entries of a pod's node selector, node affinity and tolerations, and most bytes of them.
+const MOST_ENTRIES: usize = 1024;
+const MOST_BYTES: usize = 64 << 10;
 
 /// What keeps a pod off a Node.
 enum Obstacle<'a> {
@@ -54,11 +60,39 @@ impl NodeSelection {
     ) -> Self {
         let of_nodes = affinity.and_then(|affinity| affinity.node_affinity);
         let required = of_nodes.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
-        Self {
+        let selection = Self {
             labels: labels.unwrap_or_default(),
             terms: required.map(|required| required.node_selector_terms),
             tolerations: tolerations.unwrap_or_default(),
+            is_too_large: false,
+        };
+        let (entries, bytes) = selection.size();
+        if entries > MOST_ENTRIES || bytes > MOST_BYTES {
+            return Self { is_too_large: true, ..Self::default() };
         }
+        selection
+    }
+
+    /// Entries and their bytes.
+    fn size(&self) -> (usize, usize) {
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len());
+        let terms = self.terms.iter().flatten();
+        let all = terms.flat_map(|term| [&term.match_expressions, &term.match_fields]).flatten().flatten();
+        let requirements = all.flat_map(|requirement| {
+            let values = requirement.values.iter().flatten().map(String::len);
+            values.chain([requirement.key.len() + requirement.operator.len()])
+        });
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let tolerations = self.tolerations.iter().map(|Toleration { key, value, effect, operator, .. }| {
+            [key, value, effect, operator].map(length).iter().sum::<usize>()
+        });
+        let lengths = labels.chain(requirements).chain(tolerations);
+        lengths.fold((0, 0), |(entries, bytes), length| (entries + 1, bytes + length))
+    }
+
+    /// Whether a pod has more of these than are kept: it isn't planned.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.is_too_large
     }
 
     /// Whether it tolerates a cordon, as a `DaemonSet`'s pods do.

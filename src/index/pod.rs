@@ -30,6 +30,10 @@ pub struct PodView {
     /// Node that it is to be bound to if that can still hold it (`status.nominatedNodeName`): where pods are being evicted for
     /// it, or where GPUs are planned for it.
     pub nominated: Option<String>,
+    /// Whether its scheduler has found no node for it (condition `PodScheduled` with reason `Unschedulable`).
+    pub is_unschedulable: bool,
+    /// Whether its condition `divvy.dev/Placed` is True.
+    pub is_placed: bool,
     /// `spec.priority`; 0 if it has none.
     pub priority: i32,
     /// Succeeded or Failed.

@@ -14,17 +14,17 @@ mod shared;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use divvy_api::Tier;
 use divvy_api::gpunode::GpuNode;
-use divvy_api::names::{CLIQUE, GATE};
+use divvy_api::names::CLIQUE;
 use divvy_api::pod::PodSum;
 use divvy_api::pod::wire::Resources;
 use divvy_placement::{Hardware, Links, Taken};
 
 use crate::demand::{Demand, Exceeded, SchedulingConfig};
-use crate::pod::PodView;
+use crate::pod::{PodEnd, PodView};
 use crate::snapshot::{Holder, Node, NodeObject, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
@@ -37,7 +37,7 @@ pub use report::Unusable;
 use distribution::RequestDistribution;
 use gangs::Gangs;
 pub(crate) use queue::Parked;
-use queue::Queue;
+use queue::{Queue, Why};
 use quotas::Quotas;
 use report::{Report, Reported};
 use requested::Requested;
@@ -74,10 +74,20 @@ pub(crate) struct ClusterState {
     /// Pods that have our gate and aren't to be planned, as they request no GPUs, or are of another scheduler: by UID, with
     /// namespace and name.
     pub(crate) astray: BTreeMap<Arc<str>, (String, String)>,
+    /// Pods without our gate whose status says that GPUs are reserved, which they are no longer, by UID; with the time of the next
+    /// try, where the API server has refused to have it changed.
+    pub(crate) in_vain: BTreeMap<Arc<str>, Option<Instant>>,
+    /// Pods that mustn't be evicted before this time: a PodDisruptionBudget has kept them.
+    spared: HashMap<Arc<str>, Instant>,
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
     revision: u64,
 }
+
+/// Time until the status of a pod is to be changed again that the API server has refused to have changed.
+const WITHDRAWN_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// How long a pod is left out of evictions that a PodDisruptionBudget has kept.
+const SPARED_FOR: Duration = Duration::from_secs(30);
 
 /// A pod that asks for cards and hasn't ended.
 #[derive(Debug)]
@@ -130,6 +140,8 @@ impl ClusterState {
             queue: Queue::default(),
             gained: Touched::new(),
             astray: BTreeMap::new(),
+            in_vain: BTreeMap::new(),
+            spared: HashMap::new(),
             distribution: RequestDistribution::default(),
             outcomes: Outcomes::default(),
             revision: 0,
@@ -253,7 +265,8 @@ impl ClusterState {
 
     /// Applies a pod that was added or changed.
     pub(crate) fn pod(&mut self, pod: &PodView, now: Instant) -> Touched {
-        if pod.ended {
+        // One that is deleted before it is bound never will be (`skipPodSchedule` of kube-scheduler), whatever its finalizers wait for.
+        if pod.ended || pod.node.is_none() && matches!(pod.end, PodEnd::Deleted { .. }) {
             return self.end(&pod.uid, Some(Outcome::Ended));
         }
         if let Some(group) = self.gangs.come(pod) {
@@ -295,6 +308,7 @@ impl ClusterState {
         let deadline = now + REPORTED_WITHIN;
         self.queue.forget(uid);
         self.victims.remove(uid);
+        self.in_vain.remove(uid);
         let state = self.pods.get_mut(uid).map(|pod| &mut pod.state);
         match state {
             Some(State::Reserved(reservation)) if reservation.is_announced() && reservation.planned.node == node => {
@@ -360,6 +374,7 @@ impl ClusterState {
         self.queue.forget(uid);
         self.victims.remove(uid);
         self.astray.remove(uid);
+        self.in_vain.remove(uid);
         let Some((uid, pod)) = self.pods.remove_entry(uid) else { return Touched::new() };
         let State::Reserved(reservation) = pod.state else { return Touched::new() };
         outcome.filter(|_| reservation.source.is_ours()).into_iter().for_each(|outcome| self.outcomes.count(outcome));
@@ -423,6 +438,7 @@ impl ClusterState {
         let node =
             self.known_node(&reservation.planned.node).unwrap_or_else(|| reservation.planned.node.as_str().into());
         self.queue.remove(uid);
+        self.in_vain.remove(uid);
         let Demand { namespace, requests, .. } = &*reservation.demand;
         let mut touched = self.move_in(uid, namespace, &node, requests);
         self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
@@ -436,11 +452,52 @@ impl ClusterState {
     pub(crate) fn ungated(&mut self, uid: &str) -> Touched {
         self.astray.remove(uid);
         if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(uid) {
-            let mut demand = Demand::clone(demand);
-            Arc::make_mut(&mut demand.scheduling).gates.retain(|gate| gate != GATE);
-            self.wait(&Arc::new(demand));
+            self.wait(&Arc::new(demand.without_our_gate()));
         }
         Touched::new()
+    }
+
+    /// The status of a pod says no longer that GPUs are reserved.
+    pub(crate) fn withdrawn(&mut self, uid: &str, now: Instant) {
+        self.in_vain.remove(uid);
+        if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(uid)
+            && !self.queue.rests(uid, now)
+        {
+            self.wait(&Arc::clone(demand));
+        }
+    }
+
+    /// The status of a pod couldn't be changed that says that GPUs are reserved.
+    pub(crate) fn refused_to_withdraw(&mut self, uid: &str, now: Instant) -> Touched {
+        if let Some(next) = self.in_vain.get_mut(uid) {
+            *next = Some(now + WITHDRAWN_AGAIN_AFTER);
+        }
+        Touched::new()
+    }
+
+    /// What was to be written of a pod has been refused: it is left alone for a while, and its reservation for this purpose ends.
+    pub(crate) fn refused(&mut self, uid: &Arc<str>, purpose: Option<Source>, now: Instant) -> Touched {
+        let touched = purpose.map_or_else(Touched::new, |purpose| self.failed_as(uid, purpose));
+        if self.pods.contains_key(uid) || self.astray.contains_key(uid) {
+            self.queue.rest(uid, Why::Refused, now);
+        }
+        touched
+    }
+
+    /// Leaves a pod out of evictions for a while.
+    pub(crate) fn spare(&mut self, uid: &Arc<str>, now: Instant) {
+        self.spared.insert(Arc::clone(uid), now + SPARED_FOR);
+    }
+
+    /// Whether a pod is left out of evictions.
+    pub(crate) fn is_spared(&self, uid: &str) -> bool {
+        self.spared.contains_key(uid)
+    }
+
+    /// Drops a reservation of a node, planned or kept while pods are evicted there.
+    pub(crate) fn failed_as(&mut self, uid: &str, purpose: Source) -> Touched {
+        let is_for_this = self.reservation_of(uid).is_some_and(|reservation| reservation.source == purpose);
+        if is_for_this { self.failed(uid) } else { Touched::new() }
     }
 
     /// Name of a pod that asks for cards.
@@ -478,7 +535,7 @@ impl ClusterState {
     fn wait(&mut self, demand: &Arc<Demand>) {
         let uid = Arc::clone(&demand.uid);
         let is_of_others = !self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
-        if is_of_others || demand.scheduling.has_other_gates() {
+        if is_of_others || demand.scheduling.has_other_gates() || self.in_vain.contains_key(&uid) {
             self.queue.remove(&uid);
         } else {
             self.queue.add(demand);
@@ -487,8 +544,12 @@ impl ClusterState {
         self.pods.insert(uid, Pod::new(demand, State::Waiting(Arc::clone(demand))));
     }
 
-    /// Has pods tried again that have been left alone long enough.
+    /// Has pods tried again that have been left alone long enough, and nodes looked at again whose pods may be evicted now.
     pub(crate) fn rouse(&mut self, now: Instant) {
+        let is_over = |_: &Arc<str>, until: &mut Instant| *until <= now;
+        for (uid, _) in self.spared.extract_if(is_over) {
+            self.gained.extend(self.requested.node_of(&uid).cloned());
+        }
         for uid in self.queue.rested(now) {
             if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(&uid) {
                 self.wait(&Arc::clone(demand));
@@ -526,7 +587,7 @@ impl ClusterState {
         let Some(reservation) = self.reservation_of(uid).filter(|reservation| !reservation.bound) else {
             return Touched::new();
         };
-        let (demand, node) = (Arc::clone(&reservation.demand), reservation.planned.node.clone());
+        let (demand, node) = (reservation.demand_now(), reservation.planned.node.clone());
         let uid = Arc::clone(&demand.uid);
         self.wait(&demand);
         self.move_out(&uid);
@@ -541,10 +602,13 @@ impl ClusterState {
             let Some(reservation) = self.reservation_of(&uid).filter(|reservation| reservation.deadline <= now) else {
                 continue;
             };
-            let (node, demand) = (reservation.planned.node.clone(), Arc::clone(&reservation.demand));
+            let (node, demand) = (reservation.planned.node.clone(), reservation.demand_now());
             let (source, is_bound) = (reservation.source, reservation.bound);
+            let was_nominated = source.is_nominated() && reservation.is_shown;
             if is_bound {
                 self.pods.insert(Arc::clone(&uid), Pod::new(&demand, State::Confirmed));
+            } else if was_nominated {
+                touched.extend(self.turn_down(&uid, now));
             } else {
                 self.wait(&demand);
                 self.move_out(&uid);

@@ -74,15 +74,17 @@ pub fn containers(init: Option<Vec<Container<'_>>>, apps: Option<Vec<Container<'
     init.chain(apps.map(|(index, container)| container.spec(ContainerKind::App, index))).collect()
 }
 
-/// What a pod with these containers and this overhead requests, as scheduler and kubelet add it up.
+/// What a pod with these containers and this overhead requests, as scheduler and kubelet add it up (`PodRequests` of
+/// `k8s.io/component-helpers`): what is requested for the pod as a whole replaces the sums of its containers.
 pub fn requested(
     init: Option<&[Container<'_>]>,
     apps: Option<&[Container<'_>]>,
+    of_pod: Option<Resources>,
     overhead: Option<Resources>,
 ) -> Resources {
     let init = init.unwrap_or_default().iter().map(|container| (container.kind_of_init(), container.requests()));
     let apps = apps.unwrap_or_default().iter().map(|container| (ContainerKind::App, container.requests()));
-    peak(init.chain(apps)).plus(overhead.unwrap_or_default())
+    peak(init.chain(apps)).replaced_by(of_pod.unwrap_or_default()).plus(overhead.unwrap_or_default())
 }
 
 // === impl Container ===
@@ -119,6 +121,15 @@ impl Resources {
             let known = self.others.entry(name).or_default();
             *known = both(*known, amount);
         }
+        self
+    }
+
+    /// These amounts, but for those that `other` has.
+    fn replaced_by(mut self, other: Self) -> Self {
+        if other.cpu_milli > 0 {
+            self.cpu_milli = other.cpu_milli;
+        }
+        self.others.extend(other.others);
         self
     }
 

@@ -18,7 +18,7 @@ use crate::fit::Query;
 use crate::pod_group::PodGroupApi;
 use crate::ranking::shortlist;
 use crate::snapshot::{Node, NodeRef, View};
-use crate::state::{BOUND_WITHIN, Due, Parked, REPORTED_WITHIN, Source, Start, Touched};
+use crate::state::{BOUND_WITHIN, Due, Parked, Source, Start, Touched};
 use crate::unpoisoned;
 
 /// What is to be written of a pod.
@@ -50,6 +50,11 @@ pub enum Step {
         /// Name of the pod.
         name: String,
     },
+    /// Nomination to take back: the pod's scheduler had no use of it, and its GPUs are no longer reserved.
+    Withdraw {
+        /// The pod.
+        demand: Arc<Demand>,
+    },
 }
 
 /// Where a pod finds no room.
@@ -74,13 +79,13 @@ impl Index {
         unpoisoned(self.state.lock()).rouse(now);
         self.resume_preemptors();
         self.wake_lines();
-        let (mut steps, mut is_more, began) = (Vec::new(), true, Instant::now());
-        while steps.len() < most && began.elapsed() < patience {
+        let (mut steps, mut is_more, until) = (Vec::new(), true, Instant::now() + patience);
+        while steps.len() < most && Instant::now() < until {
             let Some(line) = unpoisoned(self.state.lock()).queue.first() else {
                 is_more = false;
                 break;
             };
-            steps.extend(self.plan_line(line, now));
+            steps.extend(self.plan_line(line, (most - steps.len(), until), now));
         }
         steps.extend(self.let_go(most.saturating_sub(steps.len()), busy, now));
         (steps, is_more)
@@ -109,7 +114,7 @@ impl Index {
     /// The gate of a pod is gone, and its scheduler sees its nominated node: the reservation lasts until the pod is bound, or
     /// until the watch shows that it is nominated no more.
     pub fn nominated(&self, uid: &str, now: Instant) {
-        unpoisoned(self.state.lock()).renew(uid, now + REPORTED_WITHIN);
+        unpoisoned(self.state.lock()).nominated(uid, now);
     }
 
     /// Has lines tried again that may find room on nodes that have gained some.
@@ -146,10 +151,10 @@ impl Index {
     }
 
     /// Places of the first pod of a line, or of the pods that start together. A line without a place is parked.
-    fn plan_line(&self, line: u64, now: Instant) -> Vec<Step> {
+    fn plan_line(&self, line: u64, limit: (usize, Instant), now: Instant) -> Vec<Step> {
         let start = unpoisoned(self.state.lock()).start(line);
         let planned = match &start {
-            Start::Pods(pods) => self.plan_some(pods, now),
+            Start::Pods(pods) => self.plan_some(pods, limit, now),
             Start::Together(due) => self.plan_together(due, now),
             Start::Waits(parked) => Err(parked.clone()),
         };
@@ -164,25 +169,34 @@ impl Index {
         })
     }
 
-    /// Places of the first of these pods that find one; of each class only one fails.
-    fn plan_some(&self, pods: &[Arc<Demand>], now: Instant) -> Result<Vec<Step>, Parked> {
-        let (mut failed, mut parked) = (HashSet::new(), Parked::default());
+    /// Places of those of these pods that find one, until there are enough or the time is over; of each class only one fails.
+    fn plan_some(
+        &self,
+        pods: &[Arc<Demand>],
+        (most, until): (usize, Instant),
+        now: Instant,
+    ) -> Result<Vec<Step>, Parked> {
+        let (mut steps, mut failed, mut parked) = (Vec::new(), HashSet::new(), Parked::default());
         for demand in pods {
+            if steps.len() >= most || !steps.is_empty() && Instant::now() >= until {
+                return Ok(steps);
+            }
             if !failed.is_empty() && failed.contains(&demand.class()) {
                 continue;
             }
             match self.place(demand, now) {
-                Ok(step) => return Ok(step.into_iter().collect()),
+                Ok(step) => steps.extend(step),
                 Err(nowhere) => {
-                    if let Some(evictions) = self.preempt(demand, now) {
-                        return Ok(vec![evictions]);
+                    let evictions = self.preempt(demand, now);
+                    if evictions.is_none() {
+                        failed.insert(demand.class());
+                        parked.add(demand, &nowhere, now);
                     }
-                    failed.insert(demand.class());
-                    parked.add(demand, &nowhere, now);
+                    steps.extend(evictions);
                 }
             }
         }
-        Err(parked)
+        if steps.is_empty() { Err(parked) } else { Ok(steps) }
     }
 
     /// Places of at least so many members of a group, or of none.
@@ -286,7 +300,11 @@ impl Index {
             |line: &u64| state.queue.group(*line).is_some() || pods(*line).take(1).any(|pod| is_gated(&pod));
         let lines = state.queue.parked().filter(|(_, parked)| is_over(parked)).map(|(line, _)| line);
         let gated = lines.filter(may_be_gated).flat_map(pods).filter(is_gated).map(|demand| Step::let_go(demand));
-        gated.chain(astray(&state.astray)).filter(|step| !busy.contains(step.uid())).take(most).collect()
+        let let_go = gated.chain(astray(&state.astray)).filter(|step| !state.queue.rests(step.uid(), now));
+        let in_vain = state.in_vain.iter().filter(|(_, next)| next.is_none_or(|next| next <= now));
+        let in_vain = in_vain.filter_map(|(uid, _)| state.demand(uid).cloned());
+        let withdrawn = in_vain.map(|demand| Step::Withdraw { demand });
+        withdrawn.chain(let_go).filter(|step| !busy.contains(step.uid())).take(most).collect()
     }
 }
 
@@ -304,7 +322,7 @@ impl Step {
     /// UID of the pod.
     pub fn uid(&self) -> &Arc<str> {
         match self {
-            Self::Place { demand, .. } | Self::Evict { demand, .. } => &demand.uid,
+            Self::Place { demand, .. } | Self::Evict { demand, .. } | Self::Withdraw { demand } => &demand.uid,
             Self::LetGo { uid, .. } => uid,
         }
     }

@@ -2,6 +2,7 @@
 //! priority whose cards make room. Gangs evict nobody.
 
 use std::cmp::Reverse;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use super::planning::Step;
 use crate::demand::Demand;
 use crate::fit::Query;
 use crate::snapshot::Node;
-use crate::state::{ClusterState, REPORTED_WITHIN, Reservation, Source};
+use crate::state::{ClusterState, REPORTED_WITHIN, Reservation, Source, Touched};
 use crate::unpoisoned;
 
 /// A pod to evict.
@@ -52,10 +53,14 @@ impl Index {
         let exceeded = self.exceeded(demand);
         let allowed = demand.avoiding(&exceeded);
         let (query, view) = (Query::new(&allowed, &self.config), self.view());
-        let candidates = view.nodes().filter(|node| self.may_preempt_on(&query, node));
+        let mut candidates: Vec<&Arc<Node>> = view.nodes().filter(|node| self.may_preempt_on(&query, node)).collect();
+        let all = candidates.len();
+        // From another one each time, as kube-scheduler does (`GetOffsetAndNumCandidates`): the first may be of no use.
+        let start = usize::try_from(RandomState::new().hash_one(&demand.uid)).unwrap_or(0);
+        candidates.rotate_left(start.checked_rem(all).unwrap_or(0));
         let deadline = Instant::now() + PATIENCE;
-        let with_victims =
-            candidates.take(MOST_CANDIDATES).filter_map(|node| Some((node, query.victims(node, &[], deadline)?)));
+        let with_victims = candidates.into_iter().take(MOST_CANDIDATES);
+        let with_victims = with_victims.filter_map(|node| Some((node, query.victims(node, &[], deadline)?)));
         let with_victims: Vec<(&Arc<Node>, Vec<String>)> = with_victims.collect();
         let mut state = unpoisoned(self.state.lock());
         let on_node = |(node, uids): (&Arc<Node>, Vec<String>)| {
@@ -107,12 +112,20 @@ impl Index {
 impl ClusterState {
     /// A pod that no scheduler has bound yet is spared: evicted, it would be gone, where it only had to wait.
     fn victim(&self, node: &Node, uid: &str) -> Option<Victim> {
-        if self.reservation_of(uid).is_some_and(|reservation| !reservation.bound) {
+        if self.is_spared(uid) || self.reservation_of(uid).is_some_and(|reservation| !reservation.bound) {
             return None;
         }
         let holder = node.holders.iter().find(|holder| *holder.uid == *uid)?;
         let (uid, namespace) = (Arc::clone(&holder.uid), Arc::clone(&holder.namespace));
         Some(Victim { uid, namespace, name: Arc::clone(self.name_of(&holder.uid)?) })
+    }
+
+    /// Pods can't be evicted for another one: where one of them is left out for a while, others are looked for at once.
+    pub(super) fn refused_to_evict(&mut self, uid: &Arc<str>, victims: &[Victim], now: Instant) -> Touched {
+        if victims.iter().any(|victim| self.is_spared(&victim.uid)) {
+            return self.failed_as(uid, Source::Nomination);
+        }
+        self.refused(uid, Some(Source::Nomination), now)
     }
 
     /// Whether all pods that were evicted for this one have gone, by the API server and by the node.

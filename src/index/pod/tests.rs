@@ -65,3 +65,31 @@ fn group_of_a_pod_is_its_own_field_or_the_label() {
         assert_eq!(group(&format!(r#"{{"spec":{{"schedulingGroup":{none}}}}}"#)), (None, false));
     }
 }
+
+#[test]
+fn requests_of_the_whole_pod_replace_those_of_containers() {
+    let requests = |of_pod: &str, overhead: &str| {
+        let containers = r#"[{"name":"c","resources":{"requests":{"cpu":"1","memory":"1Gi"}}}]"#;
+        let pod = format!(r#"{{"spec":{{"containers":{containers},"resources":{of_pod},"overhead":{overhead}}}}}"#);
+        let Resources { cpu_milli, others } = serde_json::from_str::<PodView>(&pod).expect("a pod").requests;
+        (cpu_milli, others["memory"] >> 30)
+    };
+    assert_eq!(requests("null", "null"), (1000, 1));
+    assert_eq!(requests(r#"{"requests":{"cpu":"60"}}"#, "null"), (60_000, 1));
+    assert_eq!(requests(r#"{"requests":{"cpu":"2","memory":"4Gi"}}"#, r#"{"cpu":"500m","memory":"1Gi"}"#), (2500, 5));
+    assert_eq!(requests(r#"{"limits":{"cpu":"2"}}"#, "{}"), (1000, 1), "the API server fills requests in");
+}
+
+#[test]
+fn conditions_say_what_scheduler_and_planner_found() {
+    let conditions = |conditions: &str| {
+        let pod = format!(r#"{{"status":{{"conditions":{conditions}}}}}"#);
+        let pod = serde_json::from_str::<PodView>(&pod).expect("a pod");
+        (pod.is_unschedulable, pod.is_placed)
+    };
+    let both = r#"[{"type":"PodScheduled","status":"False","reason":"Unschedulable"},{"type":"divvy.dev/Placed","status":"True"}]"#;
+    assert_eq!(conditions(both), (true, true));
+    let neither = r#"[{"type":"PodScheduled","status":"False","reason":"SchedulingGated"},{"type":"divvy.dev/Placed","status":"False"}]"#;
+    assert_eq!(conditions(neither), (false, false));
+    assert_eq!(conditions(r#"[{},{"type":null}]"#), (false, false));
+}

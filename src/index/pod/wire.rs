@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use divvy_api::names::PREFIX;
+use divvy_api::names::condition::PLACED;
 use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, Resources, containers, requested};
 use k8s_openapi::api::core::v1::{Affinity, PodSchedulingGate, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -58,6 +59,7 @@ struct Spec<'a> {
     init_containers: Option<Vec<Container<'a>>>,
     #[serde(borrow)]
     containers: Option<Vec<Container<'a>>>,
+    resources: Option<PodResources>,
     overhead: Option<Resources>,
     #[serde(borrow)]
     scheduling_group: Option<SchedulingGroup<'a>>,
@@ -67,6 +69,12 @@ struct Spec<'a> {
     node_selector: Option<BTreeMap<String, String>>,
     affinity: Option<Affinity>,
     tolerations: Option<Vec<Toleration>>,
+}
+
+/// `spec.resources`, of the pod as a whole (KEP-2837).
+#[derive(Deserialize)]
+struct PodResources {
+    requests: Option<Resources>,
 }
 
 #[derive(Deserialize)]
@@ -85,6 +93,18 @@ struct Status<'a> {
     nominated_node_name: Option<Cow<'a, str>>,
     #[serde(borrow)]
     start_time: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<Condition<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Condition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    status: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    reason: Option<Cow<'a, str>>,
 }
 
 /// Filter for annotations with Divvy's prefix.
@@ -130,7 +150,9 @@ impl From<Pod<'_>> for PodView {
     fn from(pod: Pod<'_>) -> Self {
         let metadata = pod.metadata.unwrap_or_default();
         let spec = pod.spec.unwrap_or_default();
-        let Status { phase, nominated_node_name, start_time } = pod.status.unwrap_or_default();
+        let Status { phase, nominated_node_name, start_time, conditions } = pod.status.unwrap_or_default();
+        let conditions = conditions.unwrap_or_default();
+        let condition = |kind| conditions.iter().find(|condition| condition.kind.as_deref() == Some(kind));
         let phase = phase.unwrap_or_default();
         let node = |name: Option<Cow<'_, str>>| name.map(Cow::into_owned).filter(|name| !name.is_empty());
         let owned = |text: Option<Cow<'_, str>>| text.unwrap_or_default().into_owned();
@@ -152,6 +174,9 @@ impl From<Pod<'_>> for PodView {
             name: owned(metadata.name),
             node: node(spec.node_name),
             nominated: node(nominated_node_name),
+            is_unschedulable: condition("PodScheduled")
+                .is_some_and(|condition| condition.reason.as_deref() == Some("Unschedulable")),
+            is_placed: condition(PLACED).is_some_and(|condition| condition.status.as_deref() == Some("True")),
             priority: spec.priority.unwrap_or(0),
             ended: matches!(&*phase, "Succeeded" | "Failed"),
             end: end(
@@ -159,7 +184,12 @@ impl From<Pod<'_>> for PodView {
                 spec.active_deadline_seconds.zip(start_time.as_deref()),
                 spec.restart_policy.as_deref(),
             ),
-            requests: requested(spec.init_containers.as_deref(), spec.containers.as_deref(), spec.overhead),
+            requests: requested(
+                spec.init_containers.as_deref(),
+                spec.containers.as_deref(),
+                spec.resources.and_then(|resources| resources.requests),
+                spec.overhead,
+            ),
             scheduling: scheduling.into(),
             annotations: metadata.annotations.map(FilteredMap::entries).unwrap_or_default(),
             containers: containers(spec.init_containers, spec.containers),

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use divvy_placement::{Card, plan};
 
@@ -10,7 +10,8 @@ use super::{ClusterState, Touched};
 use crate::demand::Demand;
 use crate::pod::PodView;
 use crate::snapshot::Holder;
-use crate::state::{REPORTED_WITHIN, Reservation, Source};
+use crate::state::queue::Why;
+use crate::state::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
 
 // === impl ClusterState ===
 
@@ -22,21 +23,24 @@ impl ClusterState {
             return touched; // the node has told of it before the API server
         }
         // With our gate no scheduler has seen the pod: a nomination is half of what a leader wanted to write.
-        let nominated = pod.nominated.as_deref().filter(|_| !pod.scheduling.has_our_gate());
+        let is_gated = pod.scheduling.has_our_gate();
+        let nominated = pod.nominated.as_deref().filter(|_| !is_gated);
+        let bound_within = self.bound_within(uid);
         match self.reservation_mut(uid) {
-            Some(Reservation { source, planned, is_shown, deadline, .. }) if source.is_nominated() => {
-                let stands = nominated == Some(&planned.node);
-                // Until the watch shows it, events are older than what was written.
-                if stands || !*is_shown {
-                    // Whether or not the write has been answered.
-                    if stands && !*is_shown {
-                        (*is_shown, *deadline) = (true, now + REPORTED_WITHIN);
-                    }
+            Some(Reservation { source, planned, is_shown, deadline, demand, .. }) if source.is_nominated() => {
+                let (stands, was_gated) = (nominated == Some(&planned.node), demand.scheduling.has_our_gate());
+                // The gate goes after the nomination. Without a gate, events are older than what was written until it is shown.
+                if !*is_shown && (stands || was_gated && !is_gated) {
+                    (*is_shown, *deadline) = (true, now + bound_within);
+                }
+                // A pod that evicts nobody keeps its nomination (`DefaultPreemption` of kube-scheduler changes it only where it
+                // was allowed to evict).
+                let is_kept_in_vain = was_gated && pod.is_unschedulable && pod.scheduling.never_preempts;
+                if !*is_shown || stands && !is_kept_in_vain {
                     return touched;
                 }
                 // The scheduler has found no room, or wants it elsewhere.
-                self.queue.turn_down(uid, now);
-                touched.extend(self.failed(uid));
+                touched.extend(self.turn_down(uid, now));
             }
             // Pods are being evicted for it, and no scheduler has seen it.
             Some(kept) if kept.source == Source::Nomination && pod.scheduling.has_our_gate() => return touched,
@@ -46,14 +50,23 @@ impl ClusterState {
             Some(_) => touched.extend(self.failed(uid)),
             None => {}
         }
-        let (demand, deadline) = (Arc::new(demand), now + REPORTED_WITHIN);
+        let (demand, deadline) = (Arc::new(demand), now + self.bound_within(uid));
+        let is_ours = self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
+        let planned = pod.planned().filter(|planned| nominated.is_none_or(|node| planned.node == node) && is_ours);
+        if planned.is_none() || is_gated || !pod.is_placed {
+            self.in_vain.remove(uid);
+        } else if nominated.is_none() {
+            self.in_vain.entry(Arc::clone(uid)).or_default();
+        }
         self.wait(&demand);
         if self.queue.rests(uid, now) {
             self.queue.remove(uid);
         }
         let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
-        let is_ours = self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
-        match pod.planned().filter(|planned| *planned.node == *node && is_ours) {
+        if self.in_vain.contains_key(uid) {
+            return touched;
+        }
+        match planned {
             Some(planned) => {
                 let (source, bound) = (Source::Nominated, false);
                 let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
@@ -62,6 +75,27 @@ impl ClusterState {
             None => touched.extend(self.nominate(&demand, &node, deadline)),
         }
         touched
+    }
+
+    /// Drops a plan that the pod's scheduler had no use of, and leaves the pod alone for a while.
+    pub(super) fn turn_down(&mut self, uid: &Arc<str>, now: Instant) -> Touched {
+        self.in_vain.insert(Arc::clone(uid), None);
+        let touched = self.failed(uid);
+        self.queue.rest(uid, Why::TurnedDown, now);
+        touched
+    }
+
+    /// Longest time for which GPUs are reserved for a pod that its scheduler is to bind. One that has turned it down looks at it
+    /// again at an event, which may be the one by which it was planned, or none.
+    fn bound_within(&self, uid: &str) -> Duration {
+        if self.queue.was_turned_down(uid) { BOUND_WITHIN } else { REPORTED_WITHIN }
+    }
+
+    /// The nomination of a pod has been written.
+    pub(crate) fn nominated(&mut self, uid: &str, now: Instant) {
+        let deadline = now + self.bound_within(uid);
+        self.queue.written(uid);
+        self.renew(uid, deadline);
     }
 
     /// Reserves what a bound pod will probably get of a node that nobody has planned for it: the node decides.

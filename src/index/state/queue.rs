@@ -20,12 +20,31 @@ pub(crate) struct Queue {
     /// Lines to try, by the turn of their first pod.
     ready: BTreeSet<(Place, u64)>,
     next: u64,
-    /// Pods for which their scheduler had no use of a nomination, by UID: how often, and until when they are left alone.
-    turned_down: HashMap<Arc<str>, (u32, Instant)>,
+    /// Pods that are left alone, or were, by UID.
+    rests: HashMap<Arc<str>, Rest>,
 }
 
-/// Longest time for which a pod is left alone.
-const LONGEST: Duration = Duration::from_secs(300);
+/// How a pod is left alone.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    time: Duration,
+    until: Instant,
+    why: Why,
+}
+
+/// Why a pod is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The scheduler has found no room for it on the node that was nominated. What keeps it off may be nothing that is known
+    /// here, such as a volume, a port or another pod, and its GPUs would be reserved for ever.
+    TurnedDown,
+    /// The API server has refused what was to be written of it.
+    Refused,
+}
+
+/// How long a pod is left alone at first; four times longer each time.
+const FIRST_REST: Duration = Duration::from_secs(1);
+const GROWTH: u32 = 4;
 
 /// Which pods wait in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +62,8 @@ struct Line {
     key: Key,
     pods: BTreeSet<Place>,
     parked: Option<Parked>,
+    /// Since when no node has had what the pods request even in sum, over all tries.
+    lacking_since: Option<Instant>,
 }
 
 /// Why and since when a line waits.
@@ -73,7 +94,12 @@ impl Queue {
             self.next += 1;
             self.next
         });
-        self.lines.entry(number).or_insert_with(|| Line { key, pods: BTreeSet::new(), parked: None });
+        self.lines.entry(number).or_insert_with(|| Line {
+            key,
+            pods: BTreeSet::new(),
+            parked: None,
+            lacking_since: None,
+        });
         let place = (Reverse(demand.priority), demand.scheduling.created, Arc::clone(&demand.uid));
         self.known.insert(Arc::clone(&demand.uid), (number, place.clone()));
         self.change(number, |line| {
@@ -82,30 +108,48 @@ impl Queue {
         });
     }
 
-    /// Leaves a pod alone for a while whose scheduler has found no room for it on the node that was nominated: at the first time
-    /// not at all, then for a second, and twice as long with each time. What keeps it off may be nothing that is known here, such
-    /// as a volume, a port or another pod, and its GPUs would be reserved for ever.
-    pub(crate) fn turn_down(&mut self, uid: &Arc<str>, now: Instant) {
-        let times = self.turned_down.get(uid).map_or(0, |(times, _)| times + 1);
-        let seconds = 2_u64.saturating_pow(times) / 2;
-        self.turned_down.insert(Arc::clone(uid), (times, now + Duration::from_secs(seconds).min(LONGEST)));
+    /// Leaves a pod alone for a while.
+    pub(crate) fn rest(&mut self, uid: &Arc<str>, why: Why, now: Instant) {
+        let last = self.rests.get(uid);
+        let why = last.map(|last| last.why).filter(|last| *last == Why::TurnedDown).unwrap_or(why);
+        let time = last.map_or(FIRST_REST, |last| (last.time * GROWTH).min(why.longest()));
+        self.rests.insert(Arc::clone(uid), Rest { time, until: now + time, why });
+        self.remove(uid);
     }
 
     /// Whether a pod is left alone.
     pub(crate) fn rests(&self, uid: &str, now: Instant) -> bool {
-        self.turned_down.get(uid).is_some_and(|(_, until)| now < *until)
+        self.rests.get(uid).is_some_and(|rest| now < rest.until)
+    }
+
+    /// Whether nothing is remembered of pods that were left alone.
+    #[cfg(test)]
+    pub(crate) fn has_no_rests(&self) -> bool {
+        self.rests.is_empty()
+    }
+
+    /// Whether the pod's scheduler had no use of an earlier nomination.
+    pub(crate) fn was_turned_down(&self, uid: &str) -> bool {
+        self.rests.get(uid).is_some_and(|rest| rest.why == Why::TurnedDown)
+    }
+
+    /// What was to be written of a pod has been.
+    pub(crate) fn written(&mut self, uid: &str) {
+        if !self.was_turned_down(uid) {
+            self.rests.remove(uid);
+        }
     }
 
     /// Pods that have been left alone long enough, and aren't in a line.
     pub(crate) fn rested(&self, now: Instant) -> Vec<Arc<str>> {
-        let over = self.turned_down.iter().filter(|(uid, (_, until))| *until <= now && !self.has(uid));
+        let over = self.rests.iter().filter(|(uid, rest)| rest.until <= now && !self.has(uid));
         over.map(|(uid, _)| Arc::clone(uid)).collect()
     }
 
     /// Forgets a pod that is bound, or has ended.
     pub(crate) fn forget(&mut self, uid: &str) {
         self.remove(uid);
-        self.turned_down.remove(uid);
+        self.rests.remove(uid);
     }
 
     /// Removes a pod that doesn't wait any more.
@@ -136,7 +180,11 @@ impl Queue {
 
     /// Leaves a line alone until it is [woken](Self::wake).
     pub(crate) fn park(&mut self, number: u64, parked: Parked) {
-        self.change(number, |line| line.parked = Some(parked));
+        self.change(number, |line| {
+            // Some of its pods may have found a place meanwhile: the others lack it as before.
+            line.lacking_since = parked.lacking_since.map(|now| line.lacking_since.unwrap_or(now));
+            line.parked = Some(Parked { lacking_since: line.lacking_since, ..parked });
+        });
     }
 
     /// Has a line tried again.
@@ -192,6 +240,18 @@ impl Queue {
                 self.ready.insert((first.clone(), number));
             }
             Some(_) => {}
+        }
+    }
+}
+
+// === impl Why ===
+
+impl Why {
+    /// Longest time for which a pod is left alone.
+    fn longest(self) -> Duration {
+        match self {
+            Self::TurnedDown => Duration::from_secs(300),
+            Self::Refused => Duration::from_secs(16),
         }
     }
 }

@@ -80,6 +80,15 @@ impl Reservation {
         Self { demand, planned, source, bound: false, is_shown: false, deadline }
     }
 
+    /// Demand of the pod as it is now: a scheduler has seen one that was shown with its node nominated.
+    pub(crate) fn demand_now(&self) -> Arc<Demand> {
+        if self.source.is_nominated() && self.is_shown {
+            Arc::new(self.demand.without_our_gate())
+        } else {
+            Arc::clone(&self.demand)
+        }
+    }
+
     /// Whether the pod's annotation has it, or is about to.
     pub(crate) fn is_announced(&self) -> bool {
         matches!(self.source, Source::Made | Source::Planned | Source::Nominated | Source::Read)

@@ -6,6 +6,7 @@ use crate::bench::{Bench, about, pod, to};
 use crate::until;
 
 const PODS: usize = 200;
+const CHOOSY_PODS: usize = 40;
 /// Bytes of `<`, of which JSON makes six times as many: 1.5 GB in all.
 const LENGTH: usize = 1_300_000;
 /// MiB resident at any time: half of the limit in `deploy/manifests/webhook-deployment.yaml`.
@@ -22,11 +23,23 @@ fn large(number: usize) -> Value {
     pod
 }
 
+/// One that waits, and whose node affinity has as many values as it can.
+fn choosy(number: usize) -> Value {
+    let mut pod = pod(&format!("choosy-{number}"), 10, 0);
+    let requirement = json!({ "key": "pool", "operator": "NotIn", "values": vec!["a"; LENGTH / 4] });
+    let terms = json!({ "nodeSelectorTerms": [{ "matchExpressions": [requirement] }] });
+    pod["spec"]["affinity"] = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } });
+    pod
+}
+
 #[tokio::test]
 async fn large_pending_pods_are_listed_and_watched_in_little_memory() {
     let bench = Bench::with_nodes(&[("n1", 1)]).await;
     for number in 0..PODS {
         bench.server.create(&large(number)).unwrap();
+    }
+    for number in 0..CHOOSY_PODS {
+        bench.server.create(&choosy(number)).unwrap();
     }
     let replica = bench.start("divvy-webhook-a", &json!({}));
     // Lists of this size take the stand-ins, which are built without optimization, longer than a minute.

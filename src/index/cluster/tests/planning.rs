@@ -14,7 +14,7 @@ use super::*;
 use crate::Step;
 use crate::demand::PlannedPods;
 use crate::node_selection::NodeSelection;
-use crate::pod::SchedulingTerms;
+use crate::pod::{PodEnd, SchedulingTerms};
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
 
 pub(super) const ENOUGH: Duration = Duration::from_secs(60);
@@ -56,6 +56,7 @@ pub(super) fn placed(index: &Index, now: Instant) -> Vec<(String, String)> {
         Step::Place { demand, planned } => (demand.uid.to_string(), planned.node),
         Step::LetGo { uid, .. } => (uid.to_string(), String::new()),
         Step::Evict { victims, .. } => panic!("evictions: {victims:?}"),
+        Step::Withdraw { demand } => panic!("nominated in vain: {}", demand.uid),
     });
     steps.collect()
 }
@@ -68,7 +69,8 @@ pub(super) fn pair(pod: &str, node: &str) -> (String, String) {
 fn nominated(pod: &PodView, step: &Step) -> PodView {
     let Step::Place { planned, .. } = step else { panic!("no place: {step:?}") };
     let annotations = [(PLANNED.to_owned(), annotation::encode(planned))].into();
-    PodView { nominated: Some(planned.node.clone()), annotations, scheduling: terms(&[]).into(), ..pod.clone() }
+    let (nominated, scheduling) = (Some(planned.node.clone()), terms(&[]).into());
+    PodView { nominated, is_placed: true, annotations, scheduling, ..pod.clone() }
 }
 
 #[test]
@@ -194,8 +196,11 @@ fn reservation_lasts_until_the_nomination_ends() {
     let cleared = PodView { nominated: None, ..nominated(&p, &step) };
     index.apply_pod(&cleared, now);
     assert_eq!(on("n1"), 0, "it found no room there");
-    let [again] = steps(&index, now).try_into().expect("planned anew");
-    index.apply_pod(&nominated(&p, &again), now);
+    let later = now + Duration::from_secs(1);
+    assert!(matches!(&*steps(&index, later), [Step::Withdraw { .. }]));
+    index.withdrawn("p", later);
+    let [again] = steps(&index, later).try_into().expect("planned anew");
+    index.apply_pod(&nominated(&p, &again), later);
 
     // The next leader reads it from the pod.
     let next = planner(&[&node("n1", 1), &node("n2", 1)]);
@@ -344,18 +349,190 @@ fn pod_that_its_scheduler_turns_down_is_left_alone() {
         index.apply_pod(&PodView { nominated: None, ..nominated(&p, step) }, now);
     };
     let mut at = now;
-    for seconds in [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+    for seconds in [1, 4, 16, 64, 256, 300, 300] {
         turn_down(&step, at);
-        if seconds > 0 {
-            assert_eq!(steps(&index, at + Duration::from_secs(seconds - 1)), [], "{seconds}");
-            index.apply_pod(&PodView { nominated: None, ..nominated(&p, &step) }, at);
-            assert_eq!(steps(&index, at), [], "another event of it");
-        }
+        let [withdraw] = steps(&index, at).try_into().expect("one step");
+        assert!(matches!(&withdraw, Step::Withdraw { demand } if *demand.uid == *"p"), "{withdraw:?}");
+        index.withdrawn("p", at);
+        let withdrawn = PodView { nominated: None, is_placed: false, ..nominated(&p, &step) };
+        index.apply_pod(&withdrawn, at);
+        assert_eq!(steps(&index, at + Duration::from_secs(seconds - 1)), [], "{seconds}");
+        index.apply_pod(&withdrawn, at);
+        assert_eq!(steps(&index, at), [], "another event of it");
         at += Duration::from_secs(seconds);
         [step] = steps(&index, at).try_into().expect("planned again");
     }
     index.delete_pod("p");
     assert_eq!(steps(&index, at + ENOUGH), []);
+}
+
+#[test]
+fn gpus_of_a_pod_that_was_turned_down_are_soon_free() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.nominated("p", now);
+    index.apply_pod(&nominated(&p, &step), now);
+    // The watch may show it at once.
+    let cleared = PodView { nominated: None, is_placed: false, ..nominated(&p, &step) };
+    index.apply_pod(&cleared, now);
+    index.apply_pod(&gated("other", 1, 30, 1), now);
+    let [other] = steps(&index, now).try_into().expect("one step");
+    assert_eq!(&**other.uid(), "other", "the GPU isn't kept for a pod that its scheduler can't place");
+    index.delete_pod("other");
+    let again = now + Duration::from_secs(1);
+    let [step] = steps(&index, again).try_into().expect("planned again");
+    index.nominated("p", again);
+    index.apply_pod(&nominated(&p, &step), again);
+    index.apply_pod(&gated("other", 1, 30, 1), again);
+    assert_eq!(steps(&index, again), []);
+    // No event has woken it.
+    let over = again + BOUND_WITHIN;
+    index.expire(over);
+    let uids = steps(&index, over).iter().map(|step| step.uid().to_string()).collect::<Vec<_>>();
+    assert_eq!(uids, ["other", "p"], "planned, and withdrawn");
+    index.apply_pod(&nominated(&p, &step), over);
+    assert_eq!(steps(&index, over).len(), 1, "an older event reserves nothing");
+    index.withdrawn("p", over);
+    index.apply_pod(&cleared, over);
+    assert_eq!(steps(&index, over), []);
+}
+
+#[test]
+fn pod_that_evicts_nobody_is_turned_down_in_place() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let never = SchedulingTerms { never_preempts: true, ..terms(&[GATE]) };
+    let p = PodView { scheduling: never.into(), ..gated("p", 1, 30, 0) };
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.nominated("p", now);
+    let never = SchedulingTerms { never_preempts: true, ..terms(&[]) };
+    let shown = PodView { scheduling: never.into(), ..nominated(&p, &step) };
+    index.apply_pod(&shown, now);
+    assert_eq!(steps(&index, now), []);
+    index.apply_pod(&PodView { is_unschedulable: true, ..shown }, now);
+    assert!(matches!(&*steps(&index, now), [Step::Withdraw { .. }]));
+    assert_eq!(held(&index, "n1"), [0]);
+}
+
+#[test]
+fn nomination_that_ends_before_it_is_shown_has_ended() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.nominated("p", now);
+    // A list in place of the events in between.
+    index.apply_pod(&PodView { nominated: None, ..nominated(&p, &step) }, now);
+    assert_eq!(held(&index, "n1"), [0]);
+}
+
+#[test]
+fn deleted_pod_that_is_not_bound_is_not_planned() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let deleted = |pod: &PodView| PodView { end: PodEnd::Deleted { at: Timestamp::UNIX_EPOCH }, ..pod.clone() };
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&deleted(&p), now);
+    assert_eq!(steps(&index, now), [], "only its finalizer is waited for");
+    let q = gated("q", 1, 30, 0);
+    index.apply_pod(&q, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.apply_pod(&deleted(&nominated(&q, &step)), now);
+    assert_eq!(held(&index, "n1"), [0]);
+}
+
+#[test]
+fn refused_writes_keep_no_other_pod_waiting() {
+    let (index, now) = (planner(&[&node("n1", 1), &node("n2", 1)]), Instant::now());
+    index.apply_pod(&PodView { priority: 9, ..gated("first", 1, 30, 0) }, now);
+    index.apply_pod(&gated("second", 1, 30, 0), now);
+    let (mut at, mut refused) = (now, 0);
+    for seconds in [1, 4, 16, 16] {
+        let steps = steps(&index, at);
+        let first = steps.iter().find(|step| **step.uid() == *"first").expect("it is tried again");
+        index.refused(first, at);
+        refused += 1;
+        assert_eq!(placed(&index, at), [], "not at once");
+        at += Duration::from_secs(seconds);
+    }
+    assert_eq!((refused, held(&index, "n1").len()), (4, 1));
+    // What another step of the same pod has reserved stays.
+    let [step] = steps(&index, at).try_into().expect("one step");
+    let Step::Place { demand, .. } = &step else { panic!("{step:?}") };
+    let evict = Step::Evict { demand: Arc::clone(demand), node: "n1".into(), victims: Vec::new() };
+    index.refused(&evict, at);
+    assert_eq!(index.reserved().len(), 2);
+}
+
+#[test]
+fn pod_that_a_budget_keeps_gives_way_to_the_next_victim() {
+    let (mut nodes, now) = ([node("n1", 1), node("n2", 1)], Instant::now());
+    let index = Index::new(SchedulingConfig { preempts: true, planned: ours(), ..SchedulingConfig::default() });
+    for (at, (name, priority)) in [("guarded", 1), ("next", 2)].into_iter().enumerate() {
+        let on = format!("n{}", at + 1);
+        status(&mut nodes[at]).shares = vec![share(&nodes[at].clone(), name, 0, 30, 0)];
+        index.apply_gpu_node(&on, &nodes[at]);
+        index.apply_pod(&PodView { priority, node: Some(on), ..pod(name, 1, 30, 0) }, now);
+    }
+    index.apply_pod(&PodView { priority: 9, ..gated("urgent", 1, 30, 0) }, now);
+    let evicts = |at: Instant| {
+        let [step] = <[Step; 1]>::try_from(steps(&index, at)).expect("one step");
+        let Step::Evict { victims, .. } = &step else { panic!("{step:?}") };
+        (victims[0].name.to_string(), step)
+    };
+    let (victim, step) = evicts(now);
+    assert_eq!(victim, "guarded", "the cheapest");
+    index.spare(&Arc::from("guarded"), now);
+    index.refused(&step, now);
+    let (victim, step) = evicts(now);
+    assert_eq!(victim, "next");
+    index.spare(&Arc::from("next"), now);
+    index.refused(&step, now);
+    assert_eq!(steps(&index, now), [], "nobody is left");
+    assert_eq!(evicts(now + ENOUGH).0, "guarded", "the budget may allow it by now");
+}
+
+#[test]
+fn pods_of_an_unknown_group_are_planned_in_one_pass() {
+    let (index, now) = (planner(&[&node("n1", 4)]), Instant::now());
+    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
+    for (name, gib, created) in [("large", 100, 0), ("a", 30, 1), ("larger", 101, 2), ("b", 31, 3), ("c", 32, 4)] {
+        index.apply_pod(&PodView { group: Some(group.clone().into()), ..gated(name, 1, gib, created) }, now);
+    }
+    let (steps, _) = index.plan(2, ENOUGH, &HashSet::new(), now);
+    assert_eq!(steps.iter().map(|step| &**step.uid()).collect::<Vec<_>>(), ["a", "b"], "as many as were asked for");
+    assert_eq!(placed(&index, now), [pair("c", "n1")]);
+}
+
+#[test]
+fn shortage_lasts_while_single_pods_find_room() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let one_at_a_time = Resources { cpu_milli: 4000, others: [("pods".into(), 1)].into() };
+    index.apply_node("n1", NodeObject { allocatable: Some(one_at_a_time), ..NodeObject::default() });
+    for name in ["a", "b", "c"] {
+        index.apply_pod(&gated(name, 1, 30, 0), now);
+    }
+    assert_eq!(placed(&index, now), [pair("a", "n1")]);
+    let later = now + super::super::planning::LACKING_FOR;
+    index.delete_pod("a");
+    assert_eq!(placed(&index, later), [pair("b", "n1"), pair("c", "")], "autoscalers see what is left over");
+}
+
+#[test]
+fn pod_with_too_large_a_selector_is_left_to_its_scheduler() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let selecting = |values: usize| {
+        let requirement = json!({ "key": "pool", "operator": "NotIn", "values": vec!["a"; values] });
+        let terms = json!({ "nodeSelectorTerms": [{ "matchExpressions": [requirement] }] });
+        let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } });
+        NodeSelection::new(None, serde_json::from_value(affinity).expect("an affinity"), None)
+    };
+    for (name, values, node) in [("p", 1023, "n1"), ("q", 1024, "")] {
+        let scheduling = SchedulingTerms { selection: selecting(values), ..terms(&[GATE]) };
+        index.apply_pod(&PodView { scheduling: scheduling.into(), ..gated(name, 1, 1, 0) }, now);
+        assert_eq!(placed(&index, now), [pair(name, node)]);
+    }
 }
 
 #[test]

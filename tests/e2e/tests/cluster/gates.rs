@@ -5,14 +5,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_api::names::GATE;
+use divvy_api::names::condition::PLACED;
+use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::{CARD_MEMORY, CARDS};
-use divvy_e2e::pods::{self, DEPLOYMENTS};
+use divvy_e2e::pods::{self, DEPLOYMENTS, PODS};
 use divvy_e2e::view;
 use divvy_testkit::pods::PodShape;
 use fake_nvml::Scenario;
 use serde_json::{Value, json};
 
+/// GPUs of the node.
+const GPUS: usize = 8;
 /// Times that the ten come.
 const TIMES: usize = 9;
 /// Pods of a Deployment for which there are no GPUs.
@@ -151,6 +155,43 @@ pub(crate) async fn mode_changes(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster
         .until("gates that are gone", PATIENCE, async |this| Ok(gated(&this.list().await?).is_empty().then_some(())))
         .await?;
+    cluster.clear().await?;
+    end(cluster).await
+}
+
+/// Pods that kube-scheduler places nowhere, for a reason that the planner doesn't know, and one that is deleted and stays, keep no
+/// GPU from others.
+pub(crate) async fn turned_down_by_the_scheduler(cluster: &mut Cluster) -> anyhow::Result<()> {
+    begin(cluster).await?;
+    let nobody = json!({"matchLabels": {"app": "nobody"}});
+    let beside = json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": nobody}]);
+    let lonely = (0..GPUS).map(|number| {
+        let mut pod = shape(format!("lonely-{number}"), &[("gpu", "1")]);
+        pod["spec"]["affinity"] = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside}});
+        pod
+    });
+    cluster.create_objects(lonely.collect()).await?;
+    let told = |pod: &Value| {
+        let placed = view::condition(pod, PLACED).filter(|placed| placed["reason"] == "NotScheduled")?;
+        placed["message"].as_str().map(str::to_owned)
+    };
+    println!("  {}", cluster.until_pod("lonely-0", told).await?);
+    let mut kept = shape("kept".to_owned(), &[("gpu", "1")]);
+    kept["metadata"]["finalizers"] = json!(["example.com/kept"]);
+    kept["spec"]["schedulingGates"] = json!([{"name": "example.com/hold"}]);
+    cluster.create_objects(vec![kept]).await?;
+    cluster.api.delete(&format!("{PODS}/kept")).await?;
+    let opened = json!({"spec": {"schedulingGates": [{"name": GATE}]}});
+    cluster.api.patch(&format!("{PODS}/kept"), Part::Object, &opened).await?;
+    let begun = Instant::now();
+    let others = (0..GPUS).map(|number| shape(format!("other-{number}"), &[("gpu", "1")]));
+    cluster.create_objects(others.collect()).await?;
+    for number in 0..GPUS {
+        cluster.until_pod(&format!("other-{number}"), |pod| view::is_ready(pod).then_some(())).await?;
+    }
+    println!("  {GPUS} other pods have all {GPUS} GPUs after {:.1?}", begun.elapsed());
+    let finalizers = json!({"metadata": {"finalizers": null}});
+    cluster.api.patch(&format!("{PODS}/kept"), Part::Object, &finalizers).await?;
     cluster.clear().await?;
     end(cluster).await
 }

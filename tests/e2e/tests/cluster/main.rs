@@ -85,6 +85,9 @@ fn main() -> ExitCode {
         scenario("replicas that don't fit wait with gates", |c| Box::pin(refusals::are_none_with_gates(c))),
         scenario("ten shapes at once with gates", |c| Box::pin(gates::ten_shapes_at_once(c))),
         scenario("the leader is frozen with gates", |c| Box::pin(gates::leader_is_frozen(c))),
+        scenario("pods that the scheduler places nowhere keep no GPU", |c| {
+            Box::pin(gates::turned_down_by_the_scheduler(c))
+        }),
         scenario("gates go when the mode changes", |c| Box::pin(gates::mode_changes(c))),
         scenario("the kubelet rejects pods before it asks", |c| Box::pin(rejections::leave_others_alone(c))),
         scenario("the kubelet rejects pods for their NUMA node", |c| {

@@ -31,6 +31,8 @@ enum Event {
     Write(Pick, Outcome),
     Show(usize),
     Schedule(Pick, Decision),
+    /// A pod is deleted, and stays: it has a finalizer.
+    Delete(Pick),
     Report(usize),
     End(Pick),
     Cordon(usize),
@@ -289,7 +291,7 @@ impl Cluster {
     fn write_step(&mut self, step: &Step, outcome: Outcome) {
         let (requests, all) = match step {
             Step::Place { .. } => (2, Outcome::Made),
-            Step::Evict { .. } | Step::LetGo { .. } => (1, Outcome::Made),
+            Step::Evict { .. } | Step::LetGo { .. } | Step::Withdraw { .. } => (1, Outcome::Made),
         };
         let made = match outcome {
             Outcome::Made => requests,
@@ -301,11 +303,17 @@ impl Cluster {
             self.request(step, request);
         }
         match (step, outcome) {
-            (Step::Place { .. }, _) if is_gone && outcome == all => self.index.failed(step.uid()),
+            (Step::Place { .. }, _) if is_gone && outcome == all => self.index.refused(step, self.now),
             (Step::Place { .. }, Outcome::Made) => self.index.nominated(step.uid(), self.now),
             (Step::LetGo { uid, .. }, Outcome::Made) => self.index.ungated(uid),
+            (Step::Withdraw { demand }, Outcome::Made) => self.index.withdrawn(&demand.uid, self.now),
             (Step::Evict { .. }, Outcome::Made) | (Step::Place { .. }, Outcome::Unknown(_)) => {}
-            (_, Outcome::Refused(_) | Outcome::Unknown(_)) => self.index.failed(step.uid()),
+            (_, Outcome::Refused(_) | Outcome::Unknown(_)) => {
+                if let Step::Evict { victims, .. } = step {
+                    self.index.spare(&victims[0].uid, self.now);
+                }
+                self.index.refused(step, self.now);
+            }
         }
     }
 
@@ -315,7 +323,7 @@ impl Cluster {
                 let (first, plan) = (demand.scheduling.has_our_gate(), annotation::encode(planned));
                 self.write(&demand.uid, |pod| {
                     if (number == 0) == first {
-                        pod.nominated = Some(planned.node.clone());
+                        (pod.nominated, pod.is_placed) = (Some(planned.node.clone()), true);
                     } else {
                         pod.annotations.insert(PLANNED.to_owned(), plan);
                         Arc::make_mut(&mut pod.scheduling).gates.retain(|gate| !first || gate != GATE);
@@ -326,6 +334,9 @@ impl Cluster {
                 self.write(uid, |pod| Arc::make_mut(&mut pod.scheduling).gates.retain(|gate| gate != GATE));
             }
             Step::Evict { victims, .. } => victims.iter().for_each(|victim| self.end(&victim.uid)),
+            Step::Withdraw { demand } => {
+                self.write(&demand.uid, |pod| (pod.nominated, pod.is_placed) = (None, false));
+            }
         }
     }
 
@@ -336,7 +347,8 @@ impl Cluster {
         there.for_each(|other| (cpu, pods) = (cpu + other.requests.cpu_milli, pods + 1));
         let NodeObject { allocatable, unschedulable, labels, taints, .. } = &self.machines[at].object;
         let allocatable = allocatable.as_ref().expect("known");
-        cpu <= allocatable.cpu_milli
+        // Who requests nothing of it fits where there is too little (`fitsRequest` of kube-scheduler).
+        (pod.requests.cpu_milli == 0 || cpu <= allocatable.cpu_milli)
             && allocatable.amount("pods").is_none_or(|most| pods <= most)
             && unschedulable.is_none()
             && pod.scheduling.selection.matches(NAMES[at], labels, taints)
@@ -344,7 +356,8 @@ impl Cluster {
 
     fn schedule(&mut self, uid: &str, decision: Decision) {
         let Some(pod) = self.pods.get(uid).cloned() else { return };
-        if pod.node.is_some() || !pod.scheduling.gates.is_empty() {
+        let is_deleted = matches!(pod.end, PodEnd::Deleted { .. });
+        if pod.node.is_some() || !pod.scheduling.gates.is_empty() || is_deleted {
             return;
         }
         let nominated = pod.nominated.as_deref().and_then(|name| NAMES.iter().position(|node| *node == name));
@@ -352,7 +365,8 @@ impl Cluster {
             Decision::Bind => {
                 let Some(at) = nominated.filter(|at| self.has_sums(*at, &pod)) else { return };
                 let planned = pod.annotations.get(PLANNED).and_then(|plan| annotation::decode::<Planned>(plan).ok());
-                self.is_wild |= planned.is_none_or(|planned| planned.node != NAMES[at]);
+                let is_in_vain = unpoisoned(self.index.state.lock()).in_vain.contains_key(uid);
+                self.is_wild |= is_in_vain || planned.is_none_or(|planned| planned.node != NAMES[at]);
                 self.write(uid, |pod| pod.node = Some(NAMES[at].to_owned()));
             }
             Decision::BindTo(at) if self.has_sums(at, &pod) => {
@@ -360,7 +374,7 @@ impl Cluster {
                 self.write(uid, |pod| pod.node = Some(NAMES[at].to_owned()));
             }
             Decision::BindTo(_) => {}
-            Decision::Clear => self.write(uid, |pod| pod.nominated = None),
+            Decision::Clear => self.write(uid, |pod| (pod.nominated, pod.is_unschedulable) = (None, true)),
             Decision::Nominate(at) => {
                 self.is_wild = true;
                 self.write(uid, |pod| pod.nominated = Some(NAMES[at].to_owned()));
@@ -436,6 +450,9 @@ impl Cluster {
             Event::Schedule(pick, decision) => {
                 self.picked(*pick).into_iter().for_each(|uid| self.schedule(&uid, *decision));
             }
+            Event::Delete(pick) => self.picked(*pick).into_iter().for_each(|uid| {
+                self.write(&uid, |pod| pod.end = PodEnd::Deleted { at: Timestamp::UNIX_EPOCH });
+            }),
             Event::Report(at) => self.admit(*at),
             Event::End(pick) => self.picked(*pick).into_iter().for_each(|uid| self.end(&uid)),
             Event::Cordon(at) => self.change_node(*at, |node| {
@@ -510,7 +527,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Everything is written and shown, and nobody does anything but the planner, until that has nothing to do.
+    /// Everything is written and shown, and nobody does anything but the planner and a scheduler that follows it, until the planner
+    /// has nothing to do.
     fn settle(&mut self) -> Result<(), TestCaseError> {
         for step in std::mem::take(&mut self.busy) {
             self.write_step(&step, Outcome::Made);
@@ -521,23 +539,31 @@ impl Cluster {
                 self.write(&uid, |pod| pod.nominated = None);
             }
         }
-        let mut idle = 0;
-        for _ in 0..200 {
+        let (mut idle, mut last) = (0, Vec::new());
+        // As long as turned down pods are left alone.
+        for _ in 0..3000 {
             self.show(usize::MAX);
             (0..NAMES.len()).for_each(|at| self.admit(at));
             self.show(usize::MAX);
             self.now += Duration::from_secs(1);
             self.index.expire(self.now);
-            idle = if self.plan(3)? == 0 { idle + 1 } else { 0 };
+            let rests = self
+                .index
+                .waiting()
+                .iter()
+                .any(|demand| unpoisoned(self.index.state.lock()).queue.rests(&demand.uid, self.now));
+            idle = if self.plan(3)? == 0 && !rests { idle + 1 } else { 0 };
             // As long as an unanswered write counts.
             if idle > BOUND_WITHIN.as_secs() {
                 return Ok(());
             }
-            for step in std::mem::take(&mut self.busy) {
-                self.write_step(&step, Outcome::Made);
+            last = std::mem::take(&mut self.busy);
+            for step in &last {
+                self.write_step(step, Outcome::Made);
             }
+            self.pods.keys().cloned().collect::<Vec<_>>().iter().for_each(|uid| self.schedule(uid, Decision::Bind));
         }
-        Err(TestCaseError::fail("the planner finds no end"))
+        Err(TestCaseError::fail(format!("the planner finds no end: {last:?}")))
     }
 
     /// Who waits has a reason for it.
@@ -567,7 +593,9 @@ impl Cluster {
             prop_assert!(fitting.is_none(), "{} waits and fits on {fitting:?}", demand.uid);
         }
         let waiting: HashSet<Arc<str>> = self.index.waiting().iter().map(|demand| Arc::clone(&demand.uid)).collect();
-        for pod in self.pods.values().filter(|pod| pod.node.is_none() && !waiting.contains(&*pod.uid)) {
+        let is_deleted = |pod: &PodView| matches!(pod.end, PodEnd::Deleted { .. });
+        let unbound = self.pods.values().filter(|pod| pod.node.is_none() && !is_deleted(pod));
+        for pod in unbound.filter(|pod| !waiting.contains(&*pod.uid)) {
             let is_nominated = pod.nominated.is_some() && pod.annotations.contains_key(PLANNED);
             prop_assert!(is_nominated && pod.scheduling.gates.is_empty(), "{} isn't waiting: {pod:?}", pod.uid);
         }
@@ -587,7 +615,7 @@ impl Cluster {
         let state = unpoisoned(self.index.state.lock());
         prop_assert_eq!(state.reservations().count() + state.preemptors().len(), 0);
         prop_assert!(state.queue.first().is_none() && state.queue.parked().next().is_none());
-        prop_assert!(state.astray.is_empty());
+        prop_assert!(state.astray.is_empty() && state.in_vain.is_empty() && state.queue.has_no_rests());
         drop(state);
         let nodes = self.index.nodes();
         prop_assert!(nodes.iter().flat_map(|node| &node.cards).all(|card| card.held.pods == 0));
@@ -636,6 +664,7 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (any::<Pick>(), outcome()).prop_map(|(which, outcome)| Event::Write(which, outcome)),
         12 => (1..6usize).prop_map(Event::Show),
         8 => (any::<Pick>(), decision()).prop_map(|(which, decision)| Event::Schedule(which, decision)),
+        2 => any::<Pick>().prop_map(Event::Delete),
         6 => at().prop_map(Event::Report),
         5 => any::<Pick>().prop_map(Event::End),
         1 => at().prop_map(Event::Cordon),
