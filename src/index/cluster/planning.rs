@@ -5,6 +5,7 @@
 //! one of its pods could use, so that it costs nothing meanwhile.
 
 use std::collections::{BTreeMap, HashSet};
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,8 +62,8 @@ pub enum Step {
 #[derive(Debug)]
 struct Nowhere {
     by_quota: bool,
-    /// Whether no node has what it requests even in sum.
-    is_lacking: bool,
+    /// A node that has what it requests in sum, if one has.
+    sufficient: Option<Arc<str>>,
 }
 
 /// How long no node has had what pods request, before autoscalers are to see them: usually other pods end meanwhile.
@@ -253,13 +254,15 @@ impl Index {
         // A scheduler that knows no groups would start some without the others.
         let knows_groups = group.api == PodGroupApi::Kubernetes
             || members.first().is_some_and(|demand| demand.scheduling.scheduler != DEFAULT_SCHEDULER);
-        parked.lacking_since = parked.lacking_since.filter(|_| knows_groups);
+        if !knows_groups {
+            (parked.lacking_since, parked.sufficient) = (None, None);
+        }
         Err(parked)
     }
 
     /// The best node for a pod, where GPUs are reserved for it now.
     fn place(&self, demand: &Arc<Demand>, now: Instant) -> Result<Option<Step>, Nowhere> {
-        let mut by_quota = false;
+        let (mut by_quota, mut sufficient) = (false, None);
         for _ in 0..ATTEMPTS {
             let exceeded = self.exceeded(demand);
             by_quota |= !exceeded.is_empty();
@@ -274,7 +277,7 @@ impl Index {
             }
             shortlist(&mut ranking.fitting, 1);
             let Some(best) = ranking.fitting.first().and_then(|(best, _)| view.node(best.place)) else {
-                return Err(Nowhere { by_quota, is_lacking: !view.all().any(|asked| takes(&asked)) });
+                return Err(Nowhere { by_quota, sufficient: sufficient_in(&view, slice::from_ref(demand)) });
             };
             let until = (Source::Planned, now + BOUND_WITHIN);
             let mut state = unpoisoned(self.state.lock());
@@ -285,13 +288,18 @@ impl Index {
                 Ok(planned) => return Ok(Some(Step::Place { demand: Arc::clone(demand), planned })),
                 Err(refused) => by_quota |= matches!(refused, NotReserved::Exceeded { .. }),
             }
+            sufficient = Some(Arc::clone(&best.name));
         }
-        Err(Nowhere { by_quota, is_lacking: false })
+        Err(Nowhere { by_quota, sufficient })
     }
 
     /// Gates to remove of pods that no node has had room for even in sum for a while, and of those that aren't to be planned.
     fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>, now: Instant) -> Vec<Step> {
-        let state = unpoisoned(self.state.lock());
+        let mut state = unpoisoned(self.state.lock());
+        let view = self.view();
+        for parked in state.queue.parked_mut() {
+            parked.look_for_sums(&view, now);
+        }
         let is_over = |parked: &Parked| parked.lacking_since.is_some_and(|since| since + LACKING_FOR <= now);
         let is_gated = |demand: &&Arc<Demand>| demand.scheduling.has_our_gate();
         let pods = |line| state.queue.pods(line).filter_map(|uid| state.demand(uid));
@@ -306,6 +314,12 @@ impl Index {
         let withdrawn = in_vain.map(|demand| Step::Withdraw { demand });
         withdrawn.chain(let_go).filter(|step| !busy.contains(step.uid())).take(most).collect()
     }
+}
+
+/// A node that has what one of the pods requests in sum.
+fn sufficient_in(view: &View, pods: &[Arc<Demand>]) -> Option<Arc<str>> {
+    let mut nodes = view.all().filter_map(|asked| view.node(asked.place));
+    nodes.find(|node| pods.iter().any(|demand| node.takes(demand))).map(|node| Arc::clone(&node.name))
 }
 
 fn astray(pods: &BTreeMap<Arc<str>, (String, String)>) -> impl Iterator<Item = Step> {
@@ -337,11 +351,20 @@ impl Step {
 
 impl Parked {
     fn add(&mut self, demand: &Arc<Demand>, nowhere: &Nowhere, now: Instant) {
-        let Nowhere { by_quota, is_lacking } = *nowhere;
-        let is_first = self.samples.is_empty();
-        self.by_quota |= by_quota;
-        let since = if is_first { Some(now) } else { self.lacking_since };
-        self.lacking_since = since.filter(|_| is_lacking);
+        self.by_quota |= nowhere.by_quota;
+        self.sufficient = self.sufficient.take().or_else(|| nowhere.sufficient.clone());
+        self.lacking_since = if self.sufficient.is_none() { Some(now) } else { None };
         self.samples.push(Arc::clone(demand));
+    }
+
+    /// Follows what others take: no line is tried again for it.
+    fn look_for_sums(&mut self, view: &View, now: Instant) {
+        let Some(name) = &self.sufficient else { return };
+        let node = view.place(name).and_then(|place| view.node(place));
+        if node.is_some_and(|node| self.samples.iter().any(|demand| node.takes(demand))) {
+            return;
+        }
+        self.sufficient = sufficient_in(view, &self.samples);
+        self.lacking_since = if self.sufficient.is_none() { Some(now) } else { None };
     }
 }

@@ -165,7 +165,7 @@ impl ClusterState {
         if let Some(reason) = self.over_quota(&due) {
             due.members.truncate(1);
             let (samples, reason) = (due.members, Some(reason));
-            return Start::Waits(Parked { by_quota: true, samples, reason, lacking_since: None });
+            return Start::Waits(Parked { by_quota: true, samples, reason, lacking_since: None, sufficient: None });
         }
         Start::Together(due)
     }

@@ -77,6 +77,8 @@ pub(crate) struct Parked {
     pub(crate) reason: Option<Arc<str>>,
     /// Since when no node has had what the pods request even in sum; `None` if one has.
     pub(crate) lacking_since: Option<Instant>,
+    /// A node that has, when it was last looked at.
+    pub(crate) sufficient: Option<Arc<str>>,
 }
 
 // === impl Queue ===
@@ -222,6 +224,11 @@ impl Queue {
     /// Lines that wait for room.
     pub(crate) fn parked(&self) -> impl Iterator<Item = (u64, &Parked)> {
         self.lines.iter().filter_map(|(number, line)| Some((*number, line.parked.as_ref()?)))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn parked_mut(&mut self) -> impl Iterator<Item = &mut Parked> {
+        self.lines.values_mut().filter_map(|line| line.parked.as_mut())
     }
 
     /// Changes a line, and keeps its turn with its first pod. One without pods goes.

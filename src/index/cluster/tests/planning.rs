@@ -137,6 +137,25 @@ fn node_is_chosen_by_selection_taints_and_sums() {
 }
 
 #[test]
+fn autoscalers_see_a_pod_whose_room_others_take() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let allocatable = Some(Resources { cpu_milli: 4000, others: [("pods".into(), 9)].into() });
+    index.apply_node("n1", NodeObject { allocatable, ..NodeObject::default() });
+    let place = |name: &str, cpu_milli, gib, now| {
+        let requests = Resources { cpu_milli, ..Resources::default() };
+        index.apply_pod(&PodView { requests, ..gated(name, 1, gib, 0) }, now);
+        placed(&index, now)
+    };
+    assert_eq!(place("first", 1000, 30, now), [pair("first", "n1")]);
+    let later = now + super::super::planning::LACKING_FOR;
+    assert_eq!(place("large", 2000, 20, now), []);
+    assert_eq!(placed(&index, later), [], "no GPU has room for it, and n1 has its CPU");
+    assert_eq!(place("last", 3000, 5, later), [pair("last", "n1")]);
+    assert_eq!(placed(&index, later), [], "n1 has no CPU any more");
+    assert_eq!(placed(&index, later + super::super::planning::LACKING_FOR), [pair("large", "")]);
+}
+
+#[test]
 fn pod_that_lacks_only_gpus_keeps_its_gate() {
     let mut halves = node("n1", 2);
     status(&mut halves).shares = vec![share(&halves, "x", 0, 20, 0), share(&halves, "y", 1, 20, 0)];

@@ -15,6 +15,7 @@ use divvy_e2e::view;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
+use crate::gates;
 use crate::webhook::as_planned;
 
 /// Program in `KUBE_BIN_DIR`, and the names of what it is given.
@@ -120,9 +121,7 @@ pub(crate) async fn of_the_coscheduling_plugin(cluster: &mut Cluster) -> anyhow:
 /// Has the webhook and its scheduler place pods this way.
 async fn schedule(cluster: &mut Cluster, mode: &str) -> anyhow::Result<()> {
     println!("  scheduling: {mode}");
-    cluster.configure_webhook(&json!({"scheduling": mode})).await?;
-    cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
-    cluster.webhook_called().await?;
+    gates::configure(cluster, mode).await?;
     cluster.restart_scheduler(mode == "extender").await
 }
 

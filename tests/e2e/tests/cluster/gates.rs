@@ -32,7 +32,8 @@ async fn begin(cluster: &mut Cluster) -> anyhow::Result<()> {
     configure(cluster, "gates").await
 }
 
-async fn configure(cluster: &mut Cluster, scheduling: &str) -> anyhow::Result<()> {
+/// Has the webhook schedule this way, and waits until it does.
+pub(crate) async fn configure(cluster: &mut Cluster, scheduling: &str) -> anyhow::Result<()> {
     cluster.configure_webhook(&json!({"scheduling": scheduling})).await?;
     cluster.until("leader", PATIENCE, async |this| Ok(this.webhook.leader().await)).await?;
     cluster.webhook_called().await

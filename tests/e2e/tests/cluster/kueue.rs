@@ -6,11 +6,15 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use divvy_api::names::GATE;
+use divvy_api::names::annotation::PLANNED;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::files::free_address;
-use divvy_e2e::pods;
 use divvy_e2e::program::Program;
+use divvy_e2e::{pods, view};
 use serde_json::{Value, json};
+
+use crate::gates;
 
 const QUEUES: &str = include_str!("../../../../deploy/recipes/kueue/queues.yaml");
 const JOB: &str = include_str!("../../../../deploy/recipes/kueue/job.yaml");
@@ -21,6 +25,7 @@ const MANIFESTS: &str = "kueue-manifests.yaml";
 const SECRET: &str = "/api/v1/namespaces/kueue-system/secrets/kueue-webhook-server-cert";
 const SERVICE: &str = "/api/v1/namespaces/kueue-system/services/kueue-webhook-service";
 const NAMESPACE: &str = "/api/v1/namespaces/research";
+const QUEUED: &str = "/api/v1/namespaces/research/pods";
 const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads";
 /// What one of the recipe's requests uses of the quota: two GPUs with 8 GiB and 30 percent of each.
 const USAGE: [(&str, &str); 4] =
@@ -34,7 +39,7 @@ pub(crate) async fn counts_jobs_and_pods_alike(cluster: &mut Cluster) -> anyhow:
         return Ok(());
     };
     cluster.start_webhook().await?;
-    cluster.restart_scheduler(true).await?;
+    gates::configure(cluster, "gates").await?;
     let installed = installed(&manifests)?;
     let file = cluster.files.write(MANIFESTS, &installed)?.display().to_string();
     cluster.kubectl.run(&["apply", "--server-side", "-f", &file]).await?;
@@ -44,6 +49,7 @@ pub(crate) async fn counts_jobs_and_pods_alike(cluster: &mut Cluster) -> anyhow:
     kueue.kill().await?;
     cluster.kubectl.run(&["delete", "--wait=false", "-f", &file]).await?;
     counted?;
+    gates::configure(cluster, "extender").await?;
     cluster.clear().await?;
     cluster.stop_webhook().await
 }
@@ -102,10 +108,16 @@ async fn counted(cluster: &mut Cluster) -> anyhow::Result<()> {
         let (path, mut object) = if number % 2 == 0 {
             ("/apis/batch/v1/namespaces/research/jobs", pods::runnable(JOB)?)
         } else {
-            ("/api/v1/namespaces/research/pods", pods::runnable(POD)?)
+            (QUEUED, pods::runnable(POD)?)
         };
         object["metadata"]["name"] = json!(format!("queued-{number}"));
-        cluster.api.create(path, &object).await?;
+        let created = cluster.api.create(path, &object).await?;
+        if path == QUEUED {
+            let gates = created["spec"]["schedulingGates"].as_array().into_iter().flatten();
+            let gates: Vec<_> = gates.filter_map(|gate| gate["name"].as_str()).collect();
+            println!("  pod {number} has the gates {gates:?}");
+            ensure!([GATE, "kueue.x-k8s.io/admission"].iter().all(|gate| gates.contains(gate)), "a gate is missing");
+        }
     }
     let usages = cluster
         .until("four workloads that are admitted", PATIENCE, async |this| {
@@ -123,7 +135,20 @@ async fn counted(cluster: &mut Cluster) -> anyhow::Result<()> {
         ensure!(*usage == wanted, "a request uses {usage} of the quota instead of {wanted}");
     }
     println!("  Jobs and pods use {wanted} each; the fifth waits");
-    Ok(())
+    run_as_planned(cluster).await
+}
+
+/// Waits until the two that are admitted for the node's model run where the leader has planned them.
+async fn run_as_planned(cluster: &mut Cluster) -> anyhow::Result<()> {
+    cluster
+        .until("two pods that run as planned", PATIENCE, async |this| {
+            let pods = this.api.get(QUEUED).await?["items"].take();
+            let runs = |pod: &&Value| view::is_ready(pod) && pod["metadata"]["annotations"][PLANNED].is_string();
+            let run = pods.as_array().into_iter().flatten().filter(runs).count();
+            ensure!(run == 2, "{run} run");
+            Ok(Some(()))
+        })
+        .await
 }
 
 /// Removes the queues and what is in them, while Kueue can take its finalizers off.

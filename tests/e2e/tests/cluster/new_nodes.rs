@@ -4,14 +4,17 @@
 pub(crate) mod cluster_autoscaler;
 pub(crate) mod karpenter;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use divvy_api::CardId;
+use divvy_api::ContainerKind::App;
 use divvy_api::annotation::{self, Planned};
 use divvy_api::names::annotation::PLANNED;
 use divvy_e2e::api::Part;
-use divvy_e2e::cluster::{Cluster, PATIENCE};
+use divvy_e2e::cluster::{Cluster, NODE_PATH, PATIENCE};
 use divvy_e2e::fakes::{self, Fake, GPU_NODES, NODES};
 use divvy_e2e::figures::sample;
 use divvy_e2e::node::{NODE, of_cards};
@@ -19,7 +22,10 @@ use divvy_e2e::pages::page;
 use divvy_e2e::pods::{self, PODS};
 use divvy_e2e::program::Program;
 use divvy_e2e::view;
+use divvy_testkit::pods::PodShape;
 use serde_json::json;
+
+use crate::gates;
 
 const POD: &str = include_str!("../../../../deploy/recipes/pod.yaml");
 const NAME: &str = "share";
@@ -38,8 +44,16 @@ struct Autoscaler {
 /// Leaves new nodes alone for the pod, and nobody who would mark them as gone.
 async fn prepare(cluster: &mut Cluster) -> anyhow::Result<()> {
     cluster.start_webhook().await?;
-    cluster.restart_scheduler(true).await?;
+    gates::configure(cluster, "gates").await?;
     cluster.kubectl.run(&["cordon", NODE]).await?;
+    // The controller manager's work, by which autoscalers know it.
+    cluster
+        .until("taint of the cordoned node", PATIENCE, async |this| {
+            let node = this.api.get(NODE_PATH).await?;
+            let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+            Ok(taints.any(|taint| taint["key"] == "node.kubernetes.io/unschedulable").then_some(()))
+        })
+        .await?;
     cluster.control_plane.controller_manager.kill().await
 }
 
@@ -53,7 +67,8 @@ async fn restore(cluster: &mut Cluster) -> anyhow::Result<()> {
             cluster.api.delete(&path).await?;
         }
     }
-    cluster.control_plane.controller_manager.start_if_down()
+    cluster.control_plane.controller_manager.start_if_down()?;
+    gates::configure(cluster, "extender").await
 }
 
 /// Names in a collection other than the node's.
@@ -66,6 +81,12 @@ async fn new_ones(cluster: &Cluster, path: &str) -> anyhow::Result<Vec<String>> 
 /// Creates the recipe's pod.
 async fn request(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.create_objects(vec![pods::runnable(POD)?]).await
+}
+
+/// New nodes come for a part of a GPU and for whole GPUs, and go with the pods.
+async fn come_and_go(cluster: &mut Cluster, autoscaler: &mut Autoscaler) -> anyhow::Result<()> {
+    one_node(cluster, autoscaler).await?;
+    whole_gpus(cluster, autoscaler).await
 }
 
 /// One node that is new serves the pod: no other comes while the node has no GPUs yet, the pod is bound to its GPUs, and when the
@@ -92,14 +113,52 @@ async fn one_node(cluster: &mut Cluster, autoscaler: &mut Autoscaler) -> anyhow:
     bound(cluster, &node).await?;
     only(cluster, &name).await?;
     cluster.api.delete(&format!("{PODS}/{NAME}")).await?;
+    none(cluster, autoscaler).await?;
+    println!("  without the pod the node is gone");
+    Ok(())
+}
+
+/// A whole GPU more than a node has gets two new nodes.
+async fn whole_gpus(cluster: &mut Cluster, autoscaler: &mut Autoscaler) -> anyhow::Result<()> {
+    let pod = |number| pods::plain(&PodShape::new(format!("whole-{number}")).with(App, "main", &[("gpu", "1")]));
+    let begun = Instant::now();
+    cluster.create_objects((0..=CARDS).map(pod).collect()).await?;
+    let nodes = cluster
+        .until("two new nodes", PATIENCE, async |this| {
+            autoscaler.program.check()?;
+            let nodes = new_ones(this, NODES).await?;
+            Ok((nodes.len() >= 2).then_some(nodes))
+        })
+        .await?;
+    let took = begun.elapsed();
+    for node in nodes.iter().map(|name| with_cards(name)) {
+        fakes::come_up(cluster, &node).await?;
+        fakes::register(cluster, &node).await?;
+    }
+    let bound = cluster
+        .until("whole GPUs that are all bound", PATIENCE, async |this| {
+            let mut bound = BTreeMap::<String, u64>::new();
+            for pod in this.list().await? {
+                *bound.entry(pod["spec"]["nodeName"].as_str().context("not bound")?.to_owned()).or_default() += 1;
+            }
+            Ok(Some(bound))
+        })
+        .await?;
+    ensure!(bound.values().all(|pods| *pods <= CARDS), "bound are {bound:?}");
+    ensure!(new_ones(cluster, NODES).await? == nodes, "nodes beside {nodes:?}");
+    println!("  {} whole GPUs: two nodes after {took:.1?}, which hold {bound:?}", CARDS + 1);
+    cluster.api.delete(PODS).await?;
+    none(cluster, autoscaler).await
+}
+
+/// Waits until all new nodes are gone.
+async fn none(cluster: &mut Cluster, autoscaler: &mut Autoscaler) -> anyhow::Result<()> {
     cluster
-        .until("end of the new node", 2 * PATIENCE, async |this| {
+        .until("end of the new nodes", 2 * PATIENCE, async |this| {
             autoscaler.program.check()?;
             Ok(new_ones(this, NODES).await?.is_empty().then_some(()))
         })
-        .await?;
-    println!("  without the pod the node is gone");
-    Ok(())
+        .await
 }
 
 async fn only(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
@@ -108,11 +167,14 @@ async fn only(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the pod is bound, to the node and to cards of it.
+/// Waits until the pod is bound to the node. Whoever is first has placed it: the leader, on cards of the node, or kube-scheduler.
 async fn bound(cluster: &mut Cluster, node: &Fake) -> anyhow::Result<()> {
     let pod = cluster.until_pod(NAME, |pod| pod["spec"]["nodeName"].is_string().then(|| pod.clone())).await?;
     ensure!(pod["spec"]["nodeName"] == node.name, "bound to {} instead of {}", pod["spec"]["nodeName"], node.name);
-    let planned = pod["metadata"]["annotations"][PLANNED].as_str().context("the extender didn't bind it")?;
+    let Some(planned) = pod["metadata"]["annotations"][PLANNED].as_str() else {
+        println!("  the pod is bound without a plan to the only new node, {}", node.name);
+        return Ok(());
+    };
     let planned: Planned = annotation::decode(planned)?;
     let chosen: Vec<_> = planned.containers.values().flat_map(|cards| &cards.chosen).map(CardId::as_str).collect();
     let is_of_node = |card: &&str| node.cards.iter().any(|own| own["uuid"] == *card);

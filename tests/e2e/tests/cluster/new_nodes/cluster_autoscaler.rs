@@ -7,7 +7,7 @@ use divvy_e2e::cluster::Cluster;
 use divvy_e2e::files::free_address;
 use divvy_e2e::program::Program;
 
-use super::{Autoscaler, one_node, prepare, request, restore};
+use super::{Autoscaler, come_and_go, prepare, request, restore};
 
 const TEMPLATE: &str = include_str!("../../../../../deploy/recipes/cluster-autoscaler/node-template.yaml");
 const PROGRAM: &str = "cluster-autoscaler";
@@ -26,7 +26,7 @@ pub(crate) async fn from_zero(cluster: &mut Cluster) -> anyhow::Result<()> {
     prepare(cluster).await?;
     let mut autoscaler = start(cluster, program)?;
     request(cluster).await?;
-    let shown = one_node(cluster, &mut autoscaler).await;
+    let shown = come_and_go(cluster, &mut autoscaler).await;
     autoscaler.program.kill().await?;
     let restored = restore(cluster).await;
     let deleted = cluster.kubectl.run(&["delete", "-f", &template]).await;

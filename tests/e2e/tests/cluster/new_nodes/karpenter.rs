@@ -10,7 +10,7 @@ use divvy_e2e::files::free_address;
 use divvy_e2e::program::Program;
 use divvy_e2e::view;
 
-use super::{Autoscaler, new_ones, one_node, prepare, request, restore};
+use super::{Autoscaler, come_and_go, new_ones, prepare, request, restore};
 
 const POOL: &str = include_str!("../../../../../deploy/recipes/karpenter/nodepool.yaml");
 const TYPES: &str = include_str!("../../../../../deploy/recipes/karpenter/instance-types.json");
@@ -64,7 +64,7 @@ async fn by_overlay_alone(cluster: &mut Cluster, karpenter: &mut Autoscaler) -> 
             Ok(registered.filter(|condition| condition["status"] == "True").map(drop))
         })
         .await?;
-    one_node(cluster, karpenter).await?;
+    come_and_go(cluster, karpenter).await?;
     cluster
         .until("end of the NodeClaim", PATIENCE, async |this| {
             Ok(this.api.get(NODE_CLAIMS).await?["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
