@@ -88,6 +88,7 @@ impl Index {
             };
             steps.extend(self.plan_line(line, (most - steps.len(), until), now));
         }
+        self.look_for_sums(now);
         steps.extend(self.let_go(most.saturating_sub(steps.len()), busy, now));
         (steps, is_more)
     }
@@ -293,14 +294,35 @@ impl Index {
         Err(Nowhere { by_quota, sufficient })
     }
 
+    /// Follows, once a second, what others take and leave of sums, for which no line is tried again.
+    fn look_for_sums(&self, now: Instant) {
+        let parked: Vec<(u64, Parked)> = {
+            let mut state = unpoisoned(self.state.lock());
+            if !state.queue.is_time_to_look(now) {
+                return;
+            }
+            let is_gated = |parked: &Parked| parked.samples.iter().any(|demand| demand.scheduling.has_our_gate());
+            // A node may have room for one member of a group, and not for all that start together.
+            let is_single = |parked: &Parked| parked.reason.is_none();
+            let may_change = |parked: &Parked| {
+                parked.sufficient.is_some() || is_single(parked) && parked.lacks_for(LACKING_FOR, now)
+            };
+            let parked = state.queue.parked().filter(|(_, parked)| is_gated(parked) && may_change(parked));
+            parked.map(|(line, parked)| (line, parked.clone())).collect()
+        };
+        let view = self.view();
+        for (line, Parked { samples, sufficient, .. }) in parked {
+            let known = sufficient.as_ref().and_then(|name| view.node(view.place(name)?));
+            if !known.is_some_and(|node| samples.iter().any(|demand| node.takes(demand))) {
+                unpoisoned(self.state.lock()).queue.found_sums(line, sufficient_in(&view, &samples), now);
+            }
+        }
+    }
+
     /// Gates to remove of pods that no node has had room for even in sum for a while, and of those that aren't to be planned.
     fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>, now: Instant) -> Vec<Step> {
-        let mut state = unpoisoned(self.state.lock());
-        let view = self.view();
-        for parked in state.queue.parked_mut() {
-            parked.look_for_sums(&view, now);
-        }
-        let is_over = |parked: &Parked| parked.lacking_since.is_some_and(|since| since + LACKING_FOR <= now);
+        let state = unpoisoned(self.state.lock());
+        let is_over = |parked: &Parked| parked.lacks_for(LACKING_FOR, now);
         let is_gated = |demand: &&Arc<Demand>| demand.scheduling.has_our_gate();
         let pods = |line| state.queue.pods(line).filter_map(|uid| state.demand(uid));
         // Of equal pods all are gated, or none.
@@ -357,14 +379,8 @@ impl Parked {
         self.samples.push(Arc::clone(demand));
     }
 
-    /// Follows what others take: no line is tried again for it.
-    fn look_for_sums(&mut self, view: &View, now: Instant) {
-        let Some(name) = &self.sufficient else { return };
-        let node = view.place(name).and_then(|place| view.node(place));
-        if node.is_some_and(|node| self.samples.iter().any(|demand| node.takes(demand))) {
-            return;
-        }
-        self.sufficient = sufficient_in(view, &self.samples);
-        self.lacking_since = if self.sufficient.is_none() { Some(now) } else { None };
+    /// Whether no node has had what the pods request even in sum for so long.
+    fn lacks_for(&self, time: Duration, now: Instant) -> bool {
+        self.lacking_since.is_some_and(|since| since + time <= now)
     }
 }

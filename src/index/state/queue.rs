@@ -20,9 +20,13 @@ pub(crate) struct Queue {
     /// Lines to try, by the turn of their first pod.
     ready: BTreeSet<(Place, u64)>,
     next: u64,
+    looked_at: Option<Instant>,
     /// Pods that are left alone, or were, by UID.
     rests: HashMap<Arc<str>, Rest>,
 }
+
+/// How often it is looked whether nodes have what parked lines request in sum.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// How a pod is left alone.
 #[derive(Clone, Copy, Debug)]
@@ -226,9 +230,19 @@ impl Queue {
         self.lines.iter().filter_map(|(number, line)| Some((*number, line.parked.as_ref()?)))
     }
 
-    /// The same, to be changed.
-    pub(crate) fn parked_mut(&mut self) -> impl Iterator<Item = &mut Parked> {
-        self.lines.values_mut().filter_map(|line| line.parked.as_mut())
+    /// Whether it is time to look whether nodes have what parked lines request in sum.
+    pub(crate) fn is_time_to_look(&mut self, now: Instant) -> bool {
+        let is_time = self.looked_at.is_none_or(|at| at + LOOK_AGAIN_AFTER <= now);
+        self.looked_at = if is_time { Some(now) } else { self.looked_at };
+        is_time
+    }
+
+    /// Notes which node has what a parked line requests in sum, if one has.
+    pub(crate) fn found_sums(&mut self, number: u64, sufficient: Option<Arc<str>>, now: Instant) {
+        let Some(line) = self.lines.get_mut(&number) else { return };
+        let Some(parked) = &mut line.parked else { return };
+        line.lacking_since = line.lacking_since.or(Some(now)).filter(|_| sufficient.is_none());
+        (parked.lacking_since, parked.sufficient) = (line.lacking_since, sufficient);
     }
 
     /// Changes a line, and keeps its turn with its first pod. One without pods goes.

@@ -151,8 +151,15 @@ fn autoscalers_see_a_pod_whose_room_others_take() {
     assert_eq!(place("large", 2000, 20, now), []);
     assert_eq!(placed(&index, later), [], "no GPU has room for it, and n1 has its CPU");
     assert_eq!(place("last", 3000, 5, later), [pair("last", "n1")]);
-    assert_eq!(placed(&index, later), [], "n1 has no CPU any more");
-    assert_eq!(placed(&index, later + super::super::planning::LACKING_FOR), [pair("large", "")]);
+    let seen = later + Duration::from_secs(1);
+    assert_eq!(placed(&index, seen), [], "n1 has no CPU any more");
+    let over = seen + super::super::planning::LACKING_FOR;
+    index.delete_pod("last");
+    assert_eq!(placed(&index, over), [], "n1 has its CPU again, and no GPU");
+    assert_eq!(place("last", 3000, 5, over), [pair("last", "n1")]);
+    let seen = over + Duration::from_secs(1);
+    assert_eq!(placed(&index, seen), []);
+    assert_eq!(placed(&index, seen + super::super::planning::LACKING_FOR), [pair("large", "")]);
 }
 
 #[test]
