@@ -149,6 +149,9 @@ impl Sent {
         let mut due = Vec::new();
         // Pods of one shape have one answer; those of a Job wait by the thousand.
         let mut reasons = HashMap::new();
+        // A first reason goes before another's repetition: there may be more waiting pods than are told in ten minutes.
+        let mut waiting: Vec<&Arc<Demand>> = waiting.iter().collect();
+        waiting.sort_by_key(|demand| self.pods.get(&demand.uid).is_some_and(|patience| patience.last.is_some()));
         for demand in waiting {
             let patience = self.pods.entry(Arc::clone(&demand.uid)).or_insert(Patience { since: now, last: None });
             let pending_for = if demand.scheduling.is_ours() { GATED_FOR } else { PENDING_FOR };
@@ -255,6 +258,25 @@ mod tests {
                    1 node(s) were cordoned (GPUs fit)";
         assert_eq!(due(&mut sent, &index, start + GATED_FOR), [why]);
         assert!(due(&mut sent, &index, start + PENDING_FOR).is_empty());
+    }
+
+    #[test]
+    fn first_reason_of_a_pod_goes_before_repetitions() {
+        let index = Index::new(SchedulingConfig::default());
+        index.apply_gpu_node("n1", &full("n1"));
+        let start = Instant::now();
+        for number in 0..=MOST {
+            index.apply_pod(&pod(&format!("p{number}"), 1, 8, 30), start);
+        }
+        let (mut sent, waiting) = (Sent::default(), index.waiting());
+        let mut told = |now| {
+            let due = sent.due(&waiting, now, |demand| why_not(&index, demand));
+            due.into_iter().map(|(demand, _)| demand.uid.to_string()).collect::<HashSet<_>>()
+        };
+        assert!(told(start).is_empty());
+        let first = told(start + PENDING_FOR);
+        let again = told(start + PENDING_FOR + LASTS);
+        assert_eq!((first.len(), first.union(&again).count()), (MOST, MOST + 1));
     }
 
     #[test]
