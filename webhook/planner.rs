@@ -148,11 +148,19 @@ impl Writer {
     async fn write(&self, step: &Step, until: Instant) {
         let written = match step {
             Step::Place { demand, planned } => self.place(demand, planned, until).await,
-            Step::Evict { demand, node, victims } => {
-                let pod = format!("{}/{}", demand.namespace, demand.name);
-                info!(pod, node = &**node, "evicting {} pods of lower priority", victims.len());
-                self.evict(victims, until).await
-            }
+            Step::Evict { demand, node, victims } => match self.evict((demand, node), victims, until).await {
+                Err((victim, failure)) if failure.is_by_budget() => {
+                    self.index.kept_by_budget(step, victim, Instant::now());
+                    return;
+                }
+                Err((victim, failure)) => {
+                    if failure.is_answer() {
+                        self.index.spare(victim, Instant::now());
+                    }
+                    Err(failure)
+                }
+                Ok(()) => Ok(()),
+            },
             Step::LetGo { uid, namespace, name } => {
                 let pods = Api::namespaced(self.client.clone(), namespace);
                 let change = json!({ "metadata": { "uid": &**uid }, "spec": without_gate() });
@@ -225,21 +233,27 @@ impl Writer {
 
     /// Evicts pods, each by its UID, if the API server would let all of them be evicted: one that a PodDisruptionBudget keeps
     /// would leave no room, and the others would have ended for nothing.
-    async fn evict(&self, victims: &[Victim], until: Instant) -> Result<(), Failure> {
+    async fn evict<'v>(
+        &self,
+        (demand, node): (&Demand, &str),
+        victims: &'v [Victim],
+        until: Instant,
+    ) -> Result<(), (&'v Arc<str>, Failure)> {
         let tries = victims.iter().map(|victim| (victim, true));
-        for (Victim { uid, namespace, name }, dry_run) in tries.chain(victims.iter().map(|victim| (victim, false))) {
+        for (at, (Victim { uid, namespace, name }, dry_run)) in
+            tries.chain(victims.iter().map(|victim| (victim, false))).enumerate()
+        {
+            if at == victims.len() {
+                let pod = format!("{}/{}", demand.namespace, demand.name);
+                info!(pod, node, "evicting {} pods of lower priority", victims.len());
+            }
             let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
             let (params, eviction) = (PostParams { dry_run, ..PostParams::default() }, eviction(name, uid));
             let evicted = pods.create_subresource::<_, Status>("eviction", name, &params, &eviction);
             match answer(evicted, until).await {
                 // Gone, or another pod of this name: its room is free, or soon will be.
                 Err(Failure::Refused(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
-                Err(Failure::Refused(error)) => {
-                    // Mostly 429: a PodDisruptionBudget.
-                    self.index.spare(uid, Instant::now());
-                    return Err(Failure::Refused(error));
-                }
-                evicted => evicted.map(drop)?,
+                evicted => evicted.map(drop).map_err(|failure| (uid, failure))?,
             }
         }
         Ok(())
@@ -261,6 +275,28 @@ impl Writer {
             }
         };
         answer(request, until).await
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// Whether the API server has answered.
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::Refused(kube::Error::Api(_)) | Self::Unknown(kube::Error::Api(_)))
+    }
+
+    /// Whether a PodDisruptionBudget keeps a pod from being evicted, or two do, which the API server can't serve (`EvictionREST`).
+    fn is_by_budget(&self) -> bool {
+        let (Self::Refused(error) | Self::Unknown(error)) = self;
+        let kube::Error::Api(status) = error else { return false };
+        let Status { code, details, message, .. } = &**status;
+        let causes = details.iter().flat_map(|details| &details.causes);
+        match code {
+            429 => causes.into_iter().any(|cause| cause.reason == "DisruptionBudget"),
+            500 => message.contains("PodDisruptionBudget"),
+            _ => false,
+        }
     }
 }
 

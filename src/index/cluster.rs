@@ -571,7 +571,7 @@ impl Index {
     pub fn refused(&self, step: &Step, now: Instant) {
         self.change(|state| match step {
             Step::Place { demand, .. } => state.refused(&demand.uid, Some(Source::Planned), now),
-            Step::Evict { demand, victims, .. } => state.refused_to_evict(&demand.uid, victims, now),
+            Step::Evict { demand, .. } => state.refused(&demand.uid, Some(Source::Nomination), now),
             Step::LetGo { uid, .. } => state.refused(uid, None, now),
             Step::Withdraw { demand } => state.refused_to_withdraw(&demand.uid, now),
         });
@@ -580,11 +580,6 @@ impl Index {
     /// The status of a pod says no longer that GPUs are reserved for it.
     pub fn withdrawn(&self, uid: &str, now: Instant) {
         unpoisoned(self.state.lock()).withdrawn(uid, now);
-    }
-
-    /// A PodDisruptionBudget keeps a pod from being evicted: others are evicted in its place, for half a minute.
-    pub fn spare(&self, uid: &Arc<str>, now: Instant) {
-        unpoisoned(self.state.lock()).spare(uid, now);
     }
 
     /// Drops a reservation whose binding failed, unless the pod is bound after all.

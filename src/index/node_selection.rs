@@ -76,8 +76,8 @@ impl NodeSelection {
     /// Entries and their bytes.
     fn size(&self) -> (usize, usize) {
         let labels = self.labels.iter().map(|(key, value)| key.len() + value.len());
-        let terms = self.terms.iter().flatten();
-        let all = terms.flat_map(|term| [&term.match_expressions, &term.match_fields]).flatten().flatten();
+        let terms = || self.terms.iter().flatten();
+        let all = terms().flat_map(|term| [&term.match_expressions, &term.match_fields]).flatten().flatten();
         let requirements = all.flat_map(|requirement| {
             let values = requirement.values.iter().flatten().map(String::len);
             values.chain([requirement.key.len() + requirement.operator.len()])
@@ -86,7 +86,7 @@ impl NodeSelection {
         let tolerations = self.tolerations.iter().map(|Toleration { key, value, effect, operator, .. }| {
             [key, value, effect, operator].map(length).iter().sum::<usize>()
         });
-        let lengths = labels.chain(requirements).chain(tolerations);
+        let lengths = labels.chain(terms().map(|_| 0)).chain(requirements).chain(tolerations);
         lengths.fold((0, 0), |(entries, bytes), length| (entries + 1, bytes + length))
     }
 

@@ -25,6 +25,7 @@ use divvy_placement::{Hardware, Links, Taken};
 
 use crate::demand::{Demand, Exceeded, SchedulingConfig};
 use crate::pod::{PodEnd, PodView};
+use crate::pod_group::{PodGroup, PodGroupApi};
 use crate::snapshot::{Holder, Node, NodeObject, Unschedulable, hold};
 
 pub use decayed_counts::DecayedCounts;
@@ -74,9 +75,8 @@ pub(crate) struct ClusterState {
     /// Pods that have our gate and aren't to be planned, as they request no GPUs, or are of another scheduler: by UID, with
     /// namespace and name.
     pub(crate) astray: BTreeMap<Arc<str>, (String, String)>,
-    /// Pods without our gate whose status says that GPUs are reserved, which they are no longer, by UID; with the time of the next
-    /// try, where the API server has refused to have it changed.
-    pub(crate) in_vain: BTreeMap<Arc<str>, Option<Instant>>,
+    /// Pods without our gate whose status says that GPUs are reserved, which they are no longer, by UID.
+    pub(crate) in_vain: BTreeMap<Arc<str>, InVain>,
     /// Pods that mustn't be evicted before this time: a PodDisruptionBudget has kept them.
     spared: HashMap<Arc<str>, Instant>,
     pub(crate) distribution: RequestDistribution,
@@ -88,6 +88,8 @@ pub(crate) struct ClusterState {
 const WITHDRAWN_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a pod is left out of evictions that a PodDisruptionBudget has kept.
 const SPARED_FOR: Duration = Duration::from_secs(30);
+/// Evictions that are tried one after another, of pods that budgets keep.
+const MOST_SPARED: usize = 256;
 
 /// A pod that asks for cards and hasn't ended.
 #[derive(Debug)]
@@ -95,6 +97,15 @@ struct Pod {
     name: Arc<str>,
     priority: i32,
     state: State,
+}
+
+/// What the status of a pod says that had no use of its nomination.
+#[derive(Debug)]
+pub(crate) struct InVain {
+    /// The node.
+    pub(crate) node: String,
+    /// When it is to be changed, if the API server has refused that.
+    pub(crate) next: Option<Instant>,
 }
 
 /// Phase of a pod that asks for cards.
@@ -270,7 +281,7 @@ impl ClusterState {
             return self.end(&pod.uid, Some(Outcome::Ended));
         }
         if let Some(group) = self.gangs.come(pod) {
-            self.queue.wake_group(&group);
+            self.wake_group(&group);
         }
         let demand = Demand::of(pod, &self.config);
         let Ok(Some(demand)) = demand else {
@@ -469,8 +480,8 @@ impl ClusterState {
 
     /// The status of a pod couldn't be changed that says that GPUs are reserved.
     pub(crate) fn refused_to_withdraw(&mut self, uid: &str, now: Instant) -> Touched {
-        if let Some(next) = self.in_vain.get_mut(uid) {
-            *next = Some(now + WITHDRAWN_AGAIN_AFTER);
+        if let Some(vain) = self.in_vain.get_mut(uid) {
+            vain.next = Some(now + WITHDRAWN_AGAIN_AFTER);
         }
         Touched::new()
     }
@@ -492,6 +503,23 @@ impl ClusterState {
     /// Whether a pod is left out of evictions.
     pub(crate) fn is_spared(&self, uid: &str) -> bool {
         self.spared.contains_key(uid)
+    }
+
+    /// Whether so many pods are that it is no use to look for another one at once.
+    pub(crate) fn are_too_many_spared(&self) -> bool {
+        self.spared.len() > MOST_SPARED
+    }
+
+    /// Has the lines of all groups of this API tried again.
+    pub(crate) fn wake_groups(&mut self, api: PodGroupApi) {
+        self.gangs.all_changed(api);
+        self.queue.wake_groups(api);
+    }
+
+    /// Has the line of a group tried again, if it has one, also if it is being tried.
+    pub(crate) fn wake_group(&mut self, group: &Arc<PodGroup>) {
+        self.gangs.changed(group);
+        self.queue.wake_group(group);
     }
 
     /// Drops a reservation of a node, planned or kept while pods are evicted there.

@@ -16,7 +16,7 @@ impl Index {
     pub fn apply_pod_group(&self, group: PodGroup, spec: PodGroupSpec) {
         self.change(|state| {
             state.gangs.apply(group.clone(), spec);
-            state.queue.wake_group(&group.into());
+            state.wake_group(&group.into());
             Touched::new()
         });
     }
@@ -25,7 +25,7 @@ impl Index {
     pub fn delete_pod_group(&self, group: &PodGroup) {
         self.change(|state| {
             if let Some(group) = state.gangs.delete(group) {
-                state.queue.wake_group(&group);
+                state.wake_group(&group);
             }
             Touched::new()
         });
@@ -46,7 +46,7 @@ impl Index {
     pub fn serves_pod_groups(&self, api: PodGroupApi, is_served: bool) {
         self.change(|state| {
             if state.gangs.served(api, is_served) {
-                state.queue.wake_groups(api);
+                state.wake_groups(api);
             }
             Touched::new()
         });

@@ -68,6 +68,8 @@ struct Nowhere {
 
 /// How long no node has had what pods request, before autoscalers are to see them: usually other pods end meanwhile.
 pub(super) const LACKING_FOR: Duration = Duration::from_secs(10);
+/// How long before a gate goes it is looked again whether no node has the sums: looks are a second apart.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 /// How often another node is tried for a pod whose node was taken meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -154,25 +156,31 @@ impl Index {
 
     /// Places of the first pod of a line, or of the pods that start together. A line without a place is parked.
     fn plan_line(&self, line: u64, limit: (usize, Instant), now: Instant) -> Vec<Step> {
-        let start = unpoisoned(self.state.lock()).start(line);
+        let (start, before) = {
+            let state = unpoisoned(self.state.lock());
+            (state.start(line), state.queue.group(line).map(|group| (Arc::clone(group), state.gangs.changes(group))))
+        };
         let planned = match &start {
             Start::Pods(pods) => self.plan_some(pods, limit, now),
             Start::Together(due) => self.plan_together(due, now),
             Start::Waits(parked) => Err(parked.clone()),
         };
         planned.unwrap_or_else(|parked| {
-            let queue = &mut unpoisoned(self.state.lock()).queue;
+            let mut state = unpoisoned(self.state.lock());
             // Members that were given back have a line of their own.
-            let line = if let Start::Together(Due { group, .. }) = &start { queue.line_of(group) } else { Some(line) };
-            if let Some(line) = line {
-                queue.park(line, parked);
+            let is_group = matches!(start, Start::Together(_));
+            let line = before.as_ref().filter(|_| is_group).map_or(Some(line), |(group, _)| state.queue.line_of(group));
+            // What has come or changed meanwhile of a group may be what it waits for.
+            let has_changed = before.is_some_and(|(group, changes)| state.gangs.changes(&group) != changes);
+            if let Some(line) = line.filter(|_| !has_changed) {
+                state.queue.park(line, parked);
             }
             Vec::new()
         })
     }
 
     /// Places of those of these pods that find one, until there are enough or the time is over; of each class only one fails.
-    fn plan_some(
+    pub(super) fn plan_some(
         &self,
         pods: &[Arc<Demand>],
         (most, until): (usize, Instant),
@@ -198,7 +206,8 @@ impl Index {
                 }
             }
         }
-        if steps.is_empty() { Err(parked) } else { Ok(steps) }
+        // A pod that has just ended, or that somebody has bound, says nothing of the others in its line.
+        if steps.is_empty() && !parked.samples.is_empty() { Err(parked) } else { Ok(steps) }
     }
 
     /// Places of at least so many members of a group, or of none.
@@ -304,9 +313,9 @@ impl Index {
             let is_gated = |parked: &Parked| parked.samples.iter().any(|demand| demand.scheduling.has_our_gate());
             // A node may have room for one member of a group, and not for all that start together.
             let is_single = |parked: &Parked| parked.reason.is_none();
-            let may_change = |parked: &Parked| {
-                parked.sufficient.is_some() || is_single(parked) && parked.lacks_for(LACKING_FOR, now)
-            };
+            let is_soon_let_go = |parked: &Parked| parked.lacks_for(LACKING_FOR.saturating_sub(LAST_LOOK), now);
+            let may_change =
+                |parked: &Parked| parked.sufficient.is_some() || is_single(parked) && is_soon_let_go(parked);
             let parked = state.queue.parked().filter(|(_, parked)| is_gated(parked) && may_change(parked));
             parked.map(|(line, parked)| (line, parked.clone())).collect()
         };
@@ -331,7 +340,7 @@ impl Index {
         let lines = state.queue.parked().filter(|(_, parked)| is_over(parked)).map(|(line, _)| line);
         let gated = lines.filter(may_be_gated).flat_map(pods).filter(is_gated).map(|demand| Step::let_go(demand));
         let let_go = gated.chain(astray(&state.astray)).filter(|step| !state.queue.rests(step.uid(), now));
-        let in_vain = state.in_vain.iter().filter(|(_, next)| next.is_none_or(|next| next <= now));
+        let in_vain = state.in_vain.iter().filter(|(_, vain)| vain.next.is_none_or(|next| next <= now));
         let in_vain = in_vain.filter_map(|(uid, _)| state.demand(uid).cloned());
         let withdrawn = in_vain.map(|demand| Step::Withdraw { demand });
         withdrawn.chain(let_go).filter(|step| !busy.contains(step.uid())).take(most).collect()

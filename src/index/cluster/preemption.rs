@@ -53,13 +53,14 @@ impl Index {
         let exceeded = self.exceeded(demand);
         let allowed = demand.avoiding(&exceeded);
         let (query, view) = (Query::new(&allowed, &self.config), self.view());
-        let mut candidates: Vec<&Arc<Node>> = view.nodes().filter(|node| self.may_preempt_on(&query, node)).collect();
-        let all = candidates.len();
+        let mut nodes: Vec<&Arc<Node>> = view.nodes().collect();
         // From another one each time, as kube-scheduler does (`GetOffsetAndNumCandidates`): the first may be of no use.
         let start = usize::try_from(RandomState::new().hash_one(&demand.uid)).unwrap_or(0);
-        candidates.rotate_left(start.checked_rem(all).unwrap_or(0));
+        let start = start.checked_rem(nodes.len()).unwrap_or(0);
+        nodes.rotate_left(start);
         let deadline = Instant::now() + PATIENCE;
-        let with_victims = candidates.into_iter().take(MOST_CANDIDATES);
+        let candidates = nodes.into_iter().filter(|node| self.may_preempt_on(&query, node));
+        let with_victims = candidates.take(MOST_CANDIDATES);
         let with_victims = with_victims.filter_map(|node| Some((node, query.victims(node, &[], deadline)?)));
         let with_victims: Vec<(&Arc<Node>, Vec<String>)> = with_victims.collect();
         let mut state = unpoisoned(self.state.lock());
@@ -107,6 +108,20 @@ impl Index {
     }
 }
 
+impl Index {
+    /// A PodDisruptionBudget keeps a pod from being evicted in this step: it is left out for half a minute, and others are looked
+    /// for.
+    pub fn kept_by_budget(&self, step: &Step, victim: &Arc<str>, now: Instant) {
+        self.spare(victim, now);
+        self.change(|state| state.kept_by_budget(step.uid(), now));
+    }
+
+    /// A pod can't be evicted: it is left out for half a minute.
+    pub fn spare(&self, victim: &Arc<str>, now: Instant) {
+        unpoisoned(self.state.lock()).spare(victim, now);
+    }
+}
+
 // === impl ClusterState ===
 
 impl ClusterState {
@@ -120,12 +135,12 @@ impl ClusterState {
         Some(Victim { uid, namespace, name: Arc::clone(self.name_of(&holder.uid)?) })
     }
 
-    /// Pods can't be evicted for another one: where one of them is left out for a while, others are looked for at once.
-    pub(super) fn refused_to_evict(&mut self, uid: &Arc<str>, victims: &[Victim], now: Instant) -> Touched {
-        if victims.iter().any(|victim| self.is_spared(&victim.uid)) {
-            return self.failed_as(uid, Source::Nomination);
+    /// A budget keeps one of the pods that were to be evicted for another one: others are looked for at once.
+    fn kept_by_budget(&mut self, uid: &Arc<str>, now: Instant) -> Touched {
+        if self.are_too_many_spared() {
+            return self.refused(uid, Some(Source::Nomination), now);
         }
-        self.refused(uid, Some(Source::Nomination), now)
+        self.failed_as(uid, Source::Nomination)
     }
 
     /// Whether all pods that were evicted for this one have gone, by the API server and by the node.

@@ -17,6 +17,9 @@ pub(crate) struct Gangs {
     groups: HashMap<Arc<PodGroup>, Members>,
     /// Groups of pods, by UID.
     group_of: HashMap<Arc<str>, Arc<PodGroup>>,
+    /// Changes of groups that have pods, and of these pods, by which the planner, which searches without the lock, tells whether what it
+    /// saw still holds.
+    changes: HashMap<Arc<PodGroup>, u64>,
     /// Whether the API server has Kubernetes' own `PodGroup`s.
     has_own_api: bool,
 }
@@ -116,6 +119,26 @@ impl Gangs {
         members.remove(uid);
         if members.is_empty() {
             self.groups.remove(&group);
+            self.changes.remove(&group);
+        }
+    }
+
+    /// Number of changes of a group and its pods so far.
+    pub(crate) fn changes(&self, group: &PodGroup) -> u64 {
+        self.changes.get(group).copied().unwrap_or(0)
+    }
+
+    /// Notes that something has changed of a group.
+    pub(crate) fn changed(&mut self, group: &Arc<PodGroup>) {
+        if self.groups.contains_key(group) {
+            *self.changes.entry(Arc::clone(group)).or_default() += 1;
+        }
+    }
+
+    /// Notes that something has changed of all groups of this API.
+    pub(crate) fn all_changed(&mut self, api: PodGroupApi) {
+        for group in self.groups.keys().filter(|group| group.api == api) {
+            *self.changes.entry(Arc::clone(group)).or_default() += 1;
         }
     }
 

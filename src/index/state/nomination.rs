@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use divvy_placement::{Card, plan};
 
-use super::{ClusterState, Touched};
+use super::{ClusterState, InVain, Touched};
 use crate::demand::Demand;
 use crate::pod::PodView;
 use crate::snapshot::Holder;
@@ -29,8 +29,9 @@ impl ClusterState {
         match self.reservation_mut(uid) {
             Some(Reservation { source, planned, is_shown, deadline, demand, .. }) if source.is_nominated() => {
                 let (stands, was_gated) = (nominated == Some(&planned.node), demand.scheduling.has_our_gate());
-                // The gate goes after the nomination. Without a gate, events are older than what was written until it is shown.
-                if !*is_shown && (stands || was_gated && !is_gated) {
+                // The gate goes after the nomination, and the plan with it. Until it is shown, all else is older than what was written.
+                let has_plan = || pod.planned().as_ref() == Some(&*planned);
+                if !*is_shown && (stands || was_gated && !is_gated && has_plan()) {
                     (*is_shown, *deadline) = (true, now + bound_within);
                 }
                 // A pod that evicts nobody keeps its nomination (`DefaultPreemption` of kube-scheduler changes it only where it
@@ -53,10 +54,15 @@ impl ClusterState {
         let (demand, deadline) = (Arc::new(demand), now + self.bound_within(uid));
         let is_ours = self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
         let planned = pod.planned().filter(|planned| nominated.is_none_or(|node| planned.node == node) && is_ours);
-        if planned.is_none() || is_gated || !pod.is_placed {
-            self.in_vain.remove(uid);
-        } else if nominated.is_none() {
-            self.in_vain.entry(Arc::clone(uid)).or_default();
+        let is_other = |vain: &InVain| nominated.is_some_and(|node| *node != *vain.node);
+        match &planned {
+            Some(planned) if !is_gated && pod.is_placed && !self.in_vain.get(uid).is_some_and(is_other) => {
+                if nominated.is_none() {
+                    let vain = || InVain { node: planned.node.clone(), next: None };
+                    self.in_vain.entry(Arc::clone(uid)).or_insert_with(vain);
+                }
+            }
+            Some(_) | None => drop(self.in_vain.remove(uid)),
         }
         self.wait(&demand);
         if self.queue.rests(uid, now) {
@@ -72,14 +78,17 @@ impl ClusterState {
                 let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
                 touched.extend(self.reserve(uid, read));
             }
-            None => touched.extend(self.nominate(&demand, &node, deadline)),
+            None => touched.extend(self.nominate(&demand, &node, now + REPORTED_WITHIN)),
         }
         touched
     }
 
     /// Drops a plan that the pod's scheduler had no use of, and leaves the pod alone for a while.
     pub(super) fn turn_down(&mut self, uid: &Arc<str>, now: Instant) -> Touched {
-        self.in_vain.insert(Arc::clone(uid), None);
+        if let Some(reservation) = self.reservation_of(uid) {
+            let node = reservation.planned.node.clone();
+            self.in_vain.insert(Arc::clone(uid), InVain { node, next: None });
+        }
         let touched = self.failed(uid);
         self.queue.rest(uid, Why::TurnedDown, now);
         touched

@@ -154,8 +154,10 @@ fn autoscalers_see_a_pod_whose_room_others_take() {
     let seen = later + Duration::from_secs(1);
     assert_eq!(placed(&index, seen), [], "n1 has no CPU any more");
     let over = seen + super::super::planning::LACKING_FOR;
+    let before = seen + Duration::from_secs(9);
     index.delete_pod("last");
-    assert_eq!(placed(&index, over), [], "n1 has its CPU again, and no GPU");
+    assert_eq!(placed(&index, before), [], "n1 has its CPU again, and no GPU");
+    assert_eq!(placed(&index, over), []);
     assert_eq!(place("last", 3000, 5, over), [pair("last", "n1")]);
     let seen = over + Duration::from_secs(1);
     assert_eq!(placed(&index, seen), []);
@@ -509,14 +511,84 @@ fn pod_that_a_budget_keeps_gives_way_to_the_next_victim() {
     };
     let (victim, step) = evicts(now);
     assert_eq!(victim, "guarded", "the cheapest");
-    index.spare(&Arc::from("guarded"), now);
-    index.refused(&step, now);
+    index.kept_by_budget(&step, &Arc::from("guarded"), now);
     let (victim, step) = evicts(now);
     assert_eq!(victim, "next");
-    index.spare(&Arc::from("next"), now);
-    index.refused(&step, now);
+    index.kept_by_budget(&step, &Arc::from("next"), now);
     assert_eq!(steps(&index, now), [], "nobody is left");
     assert_eq!(evicts(now + ENOUGH).0, "guarded", "the budget may allow it by now");
+}
+
+#[test]
+fn pod_that_has_just_ended_keeps_no_equal_one_waiting() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    for name in ["a", "b"] {
+        index.apply_pod(&gated(name, 1, 30, 0), now);
+    }
+    let gone = index.waiting().into_iter().find(|demand| *demand.uid == *"a").expect("it waits");
+    index.delete_pod("a");
+    let planned = index.plan_some(&[gone], (9, now + ENOUGH), now);
+    assert!(planned.is_ok_and(|steps| steps.is_empty()), "its line isn't parked for it");
+    assert_eq!(placed(&index, now), [pair("b", "n1")]);
+}
+
+#[test]
+fn changes_of_a_group_are_told_while_it_is_tried() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let group: Arc<PodGroup> =
+        PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() }.into();
+    let changes = || unpoisoned(index.state.lock()).gangs.changes(&group);
+    let member = |name: &str| PodView { group: Some(Arc::clone(&group)), ..gated(name, 1, 30, 0) };
+    index.apply_pod(&member("a"), now);
+    let one = changes();
+    index.apply_pod(&member("a"), now);
+    assert_eq!(changes(), one, "the same again");
+    index.apply_pod(&member("b"), now);
+    let two = changes();
+    index.apply_pod_group(PodGroup::clone(&group), PodGroupSpec { min: 2 });
+    assert!(one < two && two < changes());
+    for name in ["a", "b"] {
+        index.delete_pod(name);
+    }
+    assert_eq!(changes(), 0, "nothing is kept of it");
+}
+
+#[test]
+fn gate_that_goes_for_another_reason_ends_no_plan() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.apply_pod(&PodView { scheduling: terms(&[]).into(), ..p.clone() }, now);
+    assert_eq!(held(&index, "n1"), [30], "the plan is being written");
+    index.nominated("p", now);
+    index.apply_pod(&nominated(&p, &step), now);
+    assert_eq!((held(&index, "n1"), steps(&index, now)), (vec![30], Vec::new()));
+}
+
+#[test]
+fn nomination_that_moves_unseen_is_followed() {
+    let nodes = [node("n1", 1), node("n2", 1)];
+    let (index, now) = (planner(&nodes.iter().collect::<Vec<_>>()), Instant::now());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    // Another leader's plan for the same pod.
+    index.delete_pod("p");
+    index.apply_pod(&PodView { scheduling: terms(&[GATE]).into(), ..gated("blocker", 1, 30, 0) }, now);
+    assert_eq!(placed(&index, now), [pair("blocker", "n1")]);
+    index.apply_pod(&p, now);
+    let [moved] = steps(&index, now).try_into().expect("one step");
+    let next = planner(&nodes.iter().collect::<Vec<_>>());
+    next.apply_pod(&nominated(&p, &step), now);
+    assert_eq!((held(&next, "n1"), held(&next, "n2")), (vec![30], vec![0]));
+    next.apply_pod(&nominated(&p, &moved), now);
+    assert_eq!((held(&next, "n1"), held(&next, "n2")), (vec![0], vec![30]), "a list in place of the events in between");
+    assert_eq!(steps(&next, now), []);
+    // The scheduler evicts others elsewhere: that takes as long as they take to end.
+    next.apply_pod(&PodView { nominated: Some("n1".into()), ..nominated(&p, &moved) }, now);
+    next.expire(now + BOUND_WITHIN);
+    assert_eq!((held(&next, "n1"), held(&next, "n2")), (vec![30], vec![0]));
 }
 
 #[test]
@@ -554,10 +626,15 @@ fn pod_with_too_large_a_selector_is_left_to_its_scheduler() {
         let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } });
         NodeSelection::new(None, serde_json::from_value(affinity).expect("an affinity"), None)
     };
-    for (name, values, node) in [("p", 1023, "n1"), ("q", 1024, "")] {
-        let scheduling = SchedulingTerms { selection: selecting(values), ..terms(&[GATE]) };
+    let empty = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": vec![json!({}); 1025],
+    } } });
+    let empty = NodeSelection::new(None, serde_json::from_value(empty).expect("an affinity"), None);
+    for (name, selection, node) in [("p", selecting(1022), "n1"), ("q", selecting(1023), ""), ("r", empty, "")] {
+        let scheduling = SchedulingTerms { selection, ..terms(&[GATE]) };
         index.apply_pod(&PodView { scheduling: scheduling.into(), ..gated(name, 1, 1, 0) }, now);
         assert_eq!(placed(&index, now), [pair(name, node)]);
+        index.ungated(name);
     }
 }
 

@@ -308,12 +308,12 @@ impl Cluster {
             (Step::LetGo { uid, .. }, Outcome::Made) => self.index.ungated(uid),
             (Step::Withdraw { demand }, Outcome::Made) => self.index.withdrawn(&demand.uid, self.now),
             (Step::Evict { .. }, Outcome::Made) | (Step::Place { .. }, Outcome::Unknown(_)) => {}
-            (_, Outcome::Refused(_) | Outcome::Unknown(_)) => {
-                if let Step::Evict { victims, .. } = step {
-                    self.index.spare(&victims[0].uid, self.now);
+            (_, Outcome::Refused(_) | Outcome::Unknown(_)) => match step {
+                Step::Evict { victims, .. } if matches!(outcome, Outcome::Refused(_)) => {
+                    self.index.kept_by_budget(step, &victims[0].uid, self.now);
                 }
-                self.index.refused(step, self.now);
-            }
+                _ => self.index.refused(step, self.now),
+            },
         }
     }
 
