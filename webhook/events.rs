@@ -90,8 +90,9 @@ impl PodEvents {
                 if !leads() {
                     break;
                 }
-                // Those before it took their time: the planner may have placed it since, and said so.
-                if demand.scheduling.is_ours() && self.index.is_queued(&demand.uid) {
+                // Those before it took their time: the planner may have placed it since, and said so. A pod without the gate may say
+                // that it is placed, as it was once.
+                if self.index.is_queued(&demand.uid) {
                     self.condition(&demand, &note).await;
                 }
                 self.send(&demand, note).await;
@@ -175,7 +176,8 @@ impl Sent {
 
 /// Why no node can take the pod.
 fn why_not(index: &Index, demand: &Demand) -> Option<String> {
-    if demand.scheduling.is_ours() { index.why_unplaced(demand) } else { index.feasibility(demand, PATIENCE).refusal() }
+    let is_planned_here = demand.scheduling.is_ours() || index.is_queued(&demand.uid);
+    if is_planned_here { index.why_unplaced(demand) } else { index.feasibility(demand, PATIENCE).refusal() }
 }
 
 /// The text without its numbers.

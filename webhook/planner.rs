@@ -154,9 +154,7 @@ impl Writer {
                     return;
                 }
                 Err((victim, failure)) => {
-                    if failure.is_answer() {
-                        self.index.spare(victim, Instant::now());
-                    }
+                    self.index.spare(victim, Instant::now());
                     Err(failure)
                 }
                 Ok(()) => Ok(()),
@@ -281,11 +279,6 @@ impl Writer {
 // === impl Failure ===
 
 impl Failure {
-    /// Whether the API server has answered.
-    fn is_answer(&self) -> bool {
-        matches!(self, Self::Refused(kube::Error::Api(_)) | Self::Unknown(kube::Error::Api(_)))
-    }
-
     /// Whether a PodDisruptionBudget keeps a pod from being evicted, or two do, which the API server can't serve (`EvictionREST`).
     fn is_by_budget(&self) -> bool {
         let (Self::Refused(error) | Self::Unknown(error)) = self;

@@ -77,8 +77,8 @@ pub(crate) struct ClusterState {
     pub(crate) astray: BTreeMap<Arc<str>, (String, String)>,
     /// Pods without our gate whose status says that GPUs are reserved, which they are no longer, by UID.
     pub(crate) in_vain: BTreeMap<Arc<str>, InVain>,
-    /// Pods that mustn't be evicted before this time: a PodDisruptionBudget has kept them.
-    spared: HashMap<Arc<str>, Instant>,
+    /// Pods that are left out of evictions until this time: a PodDisruptionBudget has kept them.
+    pub(crate) spared: HashMap<Arc<str>, Instant>,
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
     revision: u64,
@@ -86,10 +86,10 @@ pub(crate) struct ClusterState {
 
 /// Time until the status of a pod is to be changed again that the API server has refused to have changed.
 const WITHDRAWN_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Longest time until the watch shows what has become of a pod whose change the API server has refused.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 /// How long a pod is left out of evictions that a PodDisruptionBudget has kept.
 const SPARED_FOR: Duration = Duration::from_secs(30);
-/// Evictions that are tried one after another, of pods that budgets keep.
-const MOST_SPARED: usize = 256;
 
 /// A pod that asks for cards and hasn't ended.
 #[derive(Debug)]
@@ -276,7 +276,7 @@ impl ClusterState {
 
     /// Applies a pod that was added or changed.
     pub(crate) fn pod(&mut self, pod: &PodView, now: Instant) -> Touched {
-        // One that is deleted before it is bound never will be (`skipPodSchedule` of kube-scheduler), whatever its finalizers wait for.
+        // One that is deleted before it is bound never will be, whatever its finalizers wait for (`skipPodSchedule`).
         if pod.ended || pod.node.is_none() && matches!(pod.end, PodEnd::Deleted { .. }) {
             return self.end(&pod.uid, Some(Outcome::Ended));
         }
@@ -486,9 +486,15 @@ impl ClusterState {
         Touched::new()
     }
 
-    /// What was to be written of a pod has been refused: it is left alone for a while, and its reservation for this purpose ends.
+    /// What was to be written of a pod has been refused: it is left alone for a while, and its reservation for this purpose ends. A
+    /// plan does in a second: the watch may be about to show that the pod is bound.
     pub(crate) fn refused(&mut self, uid: &Arc<str>, purpose: Option<Source>, now: Instant) -> Touched {
-        let touched = purpose.map_or_else(Touched::new, |purpose| self.failed_as(uid, purpose));
+        let mut touched = Touched::new();
+        match (purpose, self.reservation_mut(uid)) {
+            (Some(Source::Planned), Some(kept)) if kept.source == Source::Planned => kept.deadline = now + SHOWN_WITHIN,
+            (Some(purpose), Some(_)) => touched.extend(self.failed_as(uid, purpose)),
+            _ => {}
+        }
         if self.pods.contains_key(uid) || self.astray.contains_key(uid) {
             self.queue.rest(uid, Why::Refused, now);
         }
@@ -498,16 +504,6 @@ impl ClusterState {
     /// Leaves a pod out of evictions for a while.
     pub(crate) fn spare(&mut self, uid: &Arc<str>, now: Instant) {
         self.spared.insert(Arc::clone(uid), now + SPARED_FOR);
-    }
-
-    /// Whether a pod is left out of evictions.
-    pub(crate) fn is_spared(&self, uid: &str) -> bool {
-        self.spared.contains_key(uid)
-    }
-
-    /// Whether so many pods are that it is no use to look for another one at once.
-    pub(crate) fn are_too_many_spared(&self) -> bool {
-        self.spared.len() > MOST_SPARED
     }
 
     /// Has the lines of all groups of this API tried again.
@@ -573,16 +569,22 @@ impl ClusterState {
     }
 
     /// Has pods tried again that have been left alone long enough, and nodes looked at again whose pods may be evicted now.
-    pub(crate) fn rouse(&mut self, now: Instant) {
+    pub(crate) fn rouse(&mut self, now: Instant) -> Touched {
+        let mut touched = Touched::new();
         let is_over = |_: &Arc<str>, until: &mut Instant| *until <= now;
         for (uid, _) in self.spared.extract_if(is_over) {
             self.gained.extend(self.requested.node_of(&uid).cloned());
         }
         for uid in self.queue.rested(now) {
-            if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(&uid) {
-                self.wait(&Arc::clone(demand));
+            match self.pods.get(&uid).map(|pod| &pod.state) {
+                Some(State::Waiting(demand)) => self.wait(&Arc::clone(demand)),
+                Some(State::Reserved(kept)) if kept.source == Source::Planned && kept.deadline <= now => {
+                    touched.extend(self.failed(&uid));
+                }
+                _ => {}
             }
         }
+        touched
     }
 
     /// Marks a reservation as bound.
@@ -640,6 +642,9 @@ impl ClusterState {
             } else {
                 self.wait(&demand);
                 self.move_out(&uid);
+                if self.queue.rests(&uid, now) {
+                    self.queue.remove(&uid);
+                }
             }
             match source {
                 Source::Made | Source::Planned => {

@@ -79,7 +79,7 @@ impl Index {
     /// Plans pods until there are about so many steps, or `patience` is over, and reserves GPUs for those that have a place.
     /// `busy` are pods of earlier steps that are being written. Returns whether there is more to plan now.
     pub fn plan(&self, most: usize, patience: Duration, busy: &HashSet<Arc<str>>, now: Instant) -> (Vec<Step>, bool) {
-        unpoisoned(self.state.lock()).rouse(now);
+        self.change(|state| state.rouse(now));
         self.resume_preemptors();
         self.wake_lines();
         let (mut steps, mut is_more, until) = (Vec::new(), true, Instant::now() + patience);

@@ -30,6 +30,8 @@ pub struct Victim {
 /// Nodes that are compared for one pod, as many as kube-scheduler compares at least
 /// (`minCandidateNodesAbsolute` of `DefaultPreemptionArgs`).
 const MOST_CANDIDATES: usize = 100;
+/// Evictions that are tried one after another, of pods that budgets keep.
+const MOST_SPARED: usize = 256;
 /// Longest search for victims of one pod.
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -127,7 +129,7 @@ impl Index {
 impl ClusterState {
     /// A pod that no scheduler has bound yet is spared: evicted, it would be gone, where it only had to wait.
     fn victim(&self, node: &Node, uid: &str) -> Option<Victim> {
-        if self.is_spared(uid) || self.reservation_of(uid).is_some_and(|reservation| !reservation.bound) {
+        if self.spared.contains_key(uid) || self.reservation_of(uid).is_some_and(|reservation| !reservation.bound) {
             return None;
         }
         let holder = node.holders.iter().find(|holder| *holder.uid == *uid)?;
@@ -137,7 +139,7 @@ impl ClusterState {
 
     /// A budget keeps one of the pods that were to be evicted for another one: others are looked for at once.
     fn kept_by_budget(&mut self, uid: &Arc<str>, now: Instant) -> Touched {
-        if self.are_too_many_spared() {
+        if self.spared.len() > MOST_SPARED {
             return self.refused(uid, Some(Source::Nomination), now);
         }
         self.failed_as(uid, Source::Nomination)

@@ -17,8 +17,8 @@ pub(crate) struct Gangs {
     groups: HashMap<Arc<PodGroup>, Members>,
     /// Groups of pods, by UID.
     group_of: HashMap<Arc<str>, Arc<PodGroup>>,
-    /// Changes of groups that have pods, and of these pods, by which the planner, which searches without the lock, tells whether what it
-    /// saw still holds.
+    /// Changes of groups that have pods, and of these pods: the planner searches without the lock, and tells by them whether
+    /// what it saw still holds.
     changes: HashMap<Arc<PodGroup>, u64>,
     /// Whether the API server has Kubernetes' own `PodGroup`s.
     has_own_api: bool,
@@ -163,6 +163,11 @@ impl Due {
 // === impl ClusterState ===
 
 impl ClusterState {
+    /// Whether a pod starts with others of its group.
+    pub(crate) fn starts_together(&self, demand: &Demand) -> bool {
+        demand.group.as_ref().is_some_and(|group| self.gangs.specs.get(group).is_some_and(|spec| spec.min > 1))
+    }
+
     /// Which pods of a line are to be placed now.
     pub(crate) fn start(&self, line: u64) -> Start {
         let mut pods = self.queue.pods(line).filter_map(|uid| self.demand(uid).cloned());

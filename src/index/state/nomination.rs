@@ -29,7 +29,7 @@ impl ClusterState {
         match self.reservation_mut(uid) {
             Some(Reservation { source, planned, is_shown, deadline, demand, .. }) if source.is_nominated() => {
                 let (stands, was_gated) = (nominated == Some(&planned.node), demand.scheduling.has_our_gate());
-                // The gate goes after the nomination, and the plan with it. Until it is shown, all else is older than what was written.
+                // The gate goes after the nomination, and the plan with it. Until that is shown, all else is older than it.
                 let has_plan = || pod.planned().as_ref() == Some(&*planned);
                 if !*is_shown && (stands || was_gated && !is_gated && has_plan()) {
                     (*is_shown, *deadline) = (true, now + bound_within);
@@ -56,7 +56,12 @@ impl ClusterState {
         let planned = pod.planned().filter(|planned| nominated.is_none_or(|node| planned.node == node) && is_ours);
         let is_other = |vain: &InVain| nominated.is_some_and(|node| *node != *vain.node);
         match &planned {
-            Some(planned) if !is_gated && pod.is_placed && !self.in_vain.get(uid).is_some_and(is_other) => {
+            Some(planned)
+                if !is_gated
+                    && pod.is_placed
+                    && !self.starts_together(&demand)
+                    && !self.in_vain.get(uid).is_some_and(is_other) =>
+            {
                 if nominated.is_none() {
                     let vain = || InVain { node: planned.node.clone(), next: None };
                     self.in_vain.entry(Arc::clone(uid)).or_insert_with(vain);
@@ -85,12 +90,18 @@ impl ClusterState {
 
     /// Drops a plan that the pod's scheduler had no use of, and leaves the pod alone for a while.
     pub(super) fn turn_down(&mut self, uid: &Arc<str>, now: Instant) -> Touched {
-        if let Some(reservation) = self.reservation_of(uid) {
-            let node = reservation.planned.node.clone();
-            self.in_vain.insert(Arc::clone(uid), InVain { node, next: None });
+        let Some(Reservation { demand, planned, .. }) = self.reservation_of(uid) else { return Touched::new() };
+        if self.starts_together(demand) {
+            self.queue.rest(uid, Why::TurnedDownTogether, now);
+        } else {
+            let vain = InVain { node: planned.node.clone(), next: None };
+            self.in_vain.insert(Arc::clone(uid), vain);
+            self.queue.rest(uid, Why::TurnedDown, now);
         }
         let touched = self.failed(uid);
-        self.queue.rest(uid, Why::TurnedDown, now);
+        if self.queue.rests(uid, now) {
+            self.queue.remove(uid);
+        }
         touched
     }
 

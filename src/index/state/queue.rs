@@ -31,7 +31,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How a pod is left alone.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
-    time: Duration,
+    times: u32,
     until: Instant,
     why: Why,
 }
@@ -42,13 +42,12 @@ pub(crate) enum Why {
     /// The scheduler has found no room for it on the node that was nominated. What keeps it off may be nothing that is known
     /// here, such as a volume, a port or another pod, and its GPUs would be reserved for ever.
     TurnedDown,
+    /// The same of a pod that starts together with others. A scheduler that knows groups looks at it before the others' gates are
+    /// gone too, so it is tried again at once a few times, and before others of its priority: they would take its GPUs.
+    TurnedDownTogether,
     /// The API server has refused what was to be written of it.
     Refused,
 }
-
-/// How long a pod is left alone at first; four times longer each time.
-const FIRST_REST: Duration = Duration::from_secs(1);
-const GROWTH: u32 = 4;
 
 /// Which pods wait in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +105,9 @@ impl Queue {
             parked: None,
             lacking_since: None,
         });
-        let place = (Reverse(demand.priority), demand.scheduling.created, Arc::clone(&demand.uid));
+        let has_begun = self.rests.get(&demand.uid).is_some_and(|rest| rest.why == Why::TurnedDownTogether);
+        let created = demand.scheduling.created.filter(|_| !has_begun);
+        let place = (Reverse(demand.priority), created, Arc::clone(&demand.uid));
         self.known.insert(Arc::clone(&demand.uid), (number, place.clone()));
         self.change(number, |line| {
             line.pods.insert(place);
@@ -117,9 +118,9 @@ impl Queue {
     /// Leaves a pod alone for a while.
     pub(crate) fn rest(&mut self, uid: &Arc<str>, why: Why, now: Instant) {
         let last = self.rests.get(uid);
-        let why = last.map(|last| last.why).filter(|last| *last == Why::TurnedDown).unwrap_or(why);
-        let time = last.map_or(FIRST_REST, |last| (last.time * GROWTH).min(why.longest()));
-        self.rests.insert(Arc::clone(uid), Rest { time, until: now + time, why });
+        let why = last.map(|last| last.why).filter(|last| *last != Why::Refused).unwrap_or(why);
+        let times = last.map_or(0, |last| last.times.saturating_add(1));
+        self.rests.insert(Arc::clone(uid), Rest { times, until: now + why.rest(times), why });
         self.remove(uid);
     }
 
@@ -136,7 +137,7 @@ impl Queue {
 
     /// Whether the pod's scheduler had no use of an earlier nomination.
     pub(crate) fn was_turned_down(&self, uid: &str) -> bool {
-        self.rests.get(uid).is_some_and(|rest| rest.why == Why::TurnedDown)
+        self.rests.get(uid).is_some_and(|rest| rest.why != Why::Refused)
     }
 
     /// What was to be written of a pod has been.
@@ -268,12 +269,14 @@ impl Queue {
 // === impl Why ===
 
 impl Why {
-    /// Longest time for which a pod is left alone.
-    fn longest(self) -> Duration {
-        match self {
-            Self::TurnedDown => Duration::from_secs(300),
-            Self::Refused => Duration::from_secs(16),
-        }
+    /// How long a pod is left alone that was so many times before.
+    fn rest(self, times: u32) -> Duration {
+        let seconds = match self {
+            Self::TurnedDown => 4_u64.saturating_pow(times).min(300),
+            Self::TurnedDownTogether => times.checked_sub(4).map_or(0, |times| 2_u64.saturating_pow(times).min(300)),
+            Self::Refused => 4_u64.saturating_pow(times).min(16),
+        };
+        Duration::from_secs(seconds)
     }
 }
 
