@@ -42,8 +42,9 @@ pub(crate) enum Why {
     /// The scheduler has found no room for it on the node that was nominated. What keeps it off may be nothing that is known
     /// here, such as a volume, a port or another pod, and its GPUs would be reserved for ever.
     TurnedDown,
-    /// The same of a pod that starts together with others. A scheduler that knows groups looks at it before the others' gates are
-    /// gone too, so it is tried again at once a few times, and before others of its priority: they would take its GPUs.
+    /// The scheduler has found no room for a pod that starts together with others. One that knows groups looks at it before the
+    /// others' gates are gone too, so it is tried again at once a few times, and before others of its priority: they would take
+    /// its GPUs.
     TurnedDownTogether,
     /// The API server has refused what was to be written of it.
     Refused,
