@@ -88,8 +88,6 @@ pub(crate) struct ClusterState {
 const WITHDRAWN_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Longest time until the watch shows what has become of a pod whose change the API server has refused.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
-/// How long a pod is left out of evictions that a PodDisruptionBudget has kept.
-const SPARED_FOR: Duration = Duration::from_secs(30);
 
 /// A pod that asks for cards and hasn't ended.
 #[derive(Debug)]
@@ -499,11 +497,6 @@ impl ClusterState {
             self.queue.rest(uid, Why::Refused, now);
         }
         touched
-    }
-
-    /// Leaves a pod out of evictions for a while.
-    pub(crate) fn spare(&mut self, uid: &Arc<str>, now: Instant) {
-        self.spared.insert(Arc::clone(uid), now + SPARED_FOR);
     }
 
     /// Has the lines of all groups of this API tried again.

@@ -79,7 +79,7 @@ impl Index {
     /// Plans pods until there are about so many steps, or `patience` is over, and reserves GPUs for those that have a place.
     /// `busy` are pods of earlier steps that are being written. Returns whether there is more to plan now.
     pub fn plan(&self, most: usize, patience: Duration, busy: &HashSet<Arc<str>>, now: Instant) -> (Vec<Step>, bool) {
-        self.change(|state| state.rouse(now));
+        self.rouse(now);
         self.resume_preemptors();
         self.wake_lines();
         let (mut steps, mut is_more, until) = (Vec::new(), true, Instant::now() + patience);
@@ -93,6 +93,15 @@ impl Index {
         self.look_for_sums(now);
         steps.extend(self.let_go(most.saturating_sub(steps.len()), busy, now));
         (steps, is_more)
+    }
+
+    /// Has pods tried again that have been left alone long enough. Where that changes nothing, the planner isn't woken.
+    fn rouse(&self, now: Instant) {
+        let mut state = unpoisoned(self.state.lock());
+        let touched = state.rouse(now);
+        if !touched.is_empty() {
+            self.publish(&mut state, |_| touched);
+        }
     }
 
     /// Pods that wait with our gate and no other: it is the planner's turn.

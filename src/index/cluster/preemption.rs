@@ -30,6 +30,8 @@ pub struct Victim {
 /// Nodes that are compared for one pod, as many as kube-scheduler compares at least
 /// (`minCandidateNodesAbsolute` of `DefaultPreemptionArgs`).
 const MOST_CANDIDATES: usize = 100;
+/// How long a pod is left out of evictions that a PodDisruptionBudget has kept.
+const SPARED_FOR: Duration = Duration::from_secs(30);
 /// Evictions that are tried one after another, of pods that budgets keep.
 const MOST_SPARED: usize = 256;
 /// Longest search for victims of one pod.
@@ -120,7 +122,7 @@ impl Index {
 
     /// A pod can't be evicted: it is left out for half a minute.
     pub fn spare(&self, victim: &Arc<str>, now: Instant) {
-        unpoisoned(self.state.lock()).spare(victim, now);
+        unpoisoned(self.state.lock()).spared.insert(Arc::clone(victim), now + SPARED_FOR);
     }
 }
 

@@ -3,6 +3,7 @@
 mod histories;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use divvy_api::names::GATE;
@@ -94,6 +95,23 @@ fn pods_are_planned_by_priority_and_age() {
     assert_eq!(placed(&index, now), [pair("young", "n1")]);
     index.apply_pod(&PodView { scheduling: terms(&[GATE]).into(), ..gated("others", 1, 1, 0) }, now);
     assert_eq!(placed(&index, now), [pair("others", "n1")], "its other gate is gone");
+}
+
+#[test]
+fn planner_that_finds_nothing_is_not_woken_by_itself() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    for name in ["a", "b"] {
+        index.apply_pod(&gated(name, 1, 30, 0), now);
+    }
+    assert_eq!(placed(&index, now).len(), 1);
+    let woken = Arc::new(AtomicUsize::new(0));
+    let wakes = Arc::clone(&woken);
+    index.wake(move || {
+        wakes.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!((steps(&index, now), woken.load(Ordering::Relaxed)), (Vec::new(), 0));
+    index.apply_pod(&gated("c", 1, 30, 0), now);
+    assert_eq!(woken.load(Ordering::Relaxed), 1);
 }
 
 #[test]
