@@ -232,7 +232,7 @@ mod tests {
         assert!(due(&mut sent, &index, later + PERIOD).is_empty(), "the same again");
         index.apply_gpu_node("n2", &full("n2"));
         assert!(due(&mut sent, &index, later + PERIOD).is_empty(), "only numbers have changed");
-        index.apply_unreadable("n2", "no status");
+        index.apply_gpu_node("n2", divvy_api::gpunode::GpuNodeReport::default());
         assert_eq!(due(&mut sent, &index, later + PERIOD).len(), 1, "it has changed");
         assert_eq!(due(&mut sent, &index, later + PERIOD + LASTS).len(), 1, "the event may be gone");
         index.apply_gpu_node("n2", &node("n2", 1));

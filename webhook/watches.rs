@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::gpuquota::GpuQuota;
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
@@ -78,7 +78,7 @@ trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Sen
     const IS_FOREIGN: bool = false;
     /// Key in the cluster state.
     fn key(&self) -> Cow<'_, str>;
-    fn apply(&self, index: &Index);
+    fn apply(self, index: &Index);
     fn delete(&self, index: &Index);
     /// Deletes what isn't listed.
     fn keep(index: &Index, listing: &Listing);
@@ -167,7 +167,7 @@ impl Watches {
         tokio::join!(
             self.follow::<PodObject>(NOT_ENDED),
             self.follow::<NodeObject>(""),
-            self.follow::<DeserializeGuard<GpuNode>>(""),
+            self.follow::<GpuNodeReport>(""),
             self.follow::<DeserializeGuard<GpuQuota>>(""),
             self.follow::<PodGroupObject<Kubernetes>>(""),
             self.follow::<PodGroupObject<Coscheduling>>(""),
@@ -208,7 +208,7 @@ impl Entry for PodObject {
         self.pod.uid.as_str().into()
     }
 
-    fn apply(&self, index: &Index) {
+    fn apply(self, index: &Index) {
         index.apply_pod(&self.pod, Instant::now());
     }
 
@@ -230,7 +230,7 @@ impl Entry for NodeObject {
         name_of(&self.metadata).into()
     }
 
-    fn apply(&self, index: &Index) {
+    fn apply(self, index: &Index) {
         index.apply_node(name_of(&self.metadata), self.view(index.config()));
     }
 
@@ -245,22 +245,20 @@ impl Entry for NodeObject {
     }
 }
 
-impl Entry for DeserializeGuard<GpuNode> {
+impl Entry for GpuNodeReport {
     const KIND: Kind = Kind::GpuNodes;
 
     fn key(&self) -> Cow<'_, str> {
-        name_of(self.meta()).into()
+        name_of(&self.metadata).into()
     }
 
-    fn apply(&self, index: &Index) {
-        match &self.0 {
-            Ok(node) => index.apply_gpu_node(name_of(self.meta()), node),
-            Err(invalid) => index.apply_unreadable(name_of(self.meta()), &invalid.error),
-        }
+    fn apply(self, index: &Index) {
+        let name = name_of(&self.metadata).to_owned();
+        index.apply_gpu_node(&name, self);
     }
 
     fn delete(&self, index: &Index) {
-        index.delete_gpu_node(name_of(self.meta()));
+        index.delete_gpu_node(name_of(&self.metadata));
     }
 
     fn keep(index: &Index, listing: &Listing) {
@@ -276,7 +274,7 @@ impl Entry for DeserializeGuard<GpuQuota> {
         namespaced(namespace_of(self.meta()), name_of(self.meta())).into()
     }
 
-    fn apply(&self, index: &Index) {
+    fn apply(self, index: &Index) {
         let spec = self.0.as_ref().map(|quota| &quota.spec).map_err(|invalid| invalid.error.clone());
         index.apply_quota(namespace_of(self.meta()), name_of(self.meta()), spec);
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::card::CardId;
+use crate::card_id::CardId;
 use crate::names::annotation as key;
 use crate::quantity::Cores;
 use crate::request::{GpuRequest, Sharing};

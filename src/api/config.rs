@@ -19,6 +19,9 @@ pub const KEY: &str = "config.yaml";
 /// Scheduler of pods that name none.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
+/// Default of `slotsPerCard`.
+pub const SLOTS_PER_CARD: u32 = 32;
+
 /// Keys that all parts of a cluster read; absent keys have their defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -150,7 +153,7 @@ impl Default for ClusterConfig {
             resource_cores: names.cores,
             advertise: Advertise::default(),
             memory_unit: Within::new(256),
-            slots_per_card: Within::new(32),
+            slots_per_card: Within::new(SLOTS_PER_CARD),
             default_memory: DefaultMemory::default(),
             default_cores: Within::new(0),
             card_policy: PolicyName::default(),

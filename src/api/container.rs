@@ -1,6 +1,6 @@
 //! Paths and variables inside a container that daemon, webhook and libdivvy agree on.
 
-use crate::card::CardId;
+use crate::card_id::CardId;
 
 /// Mount point of a container's limits; read-only.
 pub const LIMITS_MOUNT: &str = "/var/run/divvy/limits";

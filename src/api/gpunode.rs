@@ -1,4 +1,7 @@
-//! `GpuNode`: a node's cards and who holds them. Its status is written by that node's daemon alone.
+//! `GpuNode`: a node's cards and who holds them. Its status is written by that node's daemon alone, and read by all others
+//! as a [`GpuNodeReport`].
+
+mod report;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -6,10 +9,13 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::card::CardId;
+pub use crate::card::{Oversubscription, Scales};
+use crate::card_id::CardId;
+use crate::links::LinkedCards;
 use crate::pod::ContainerKind;
 use crate::quantity::{Cores, Memory};
 use crate::share::{Share, Tier};
+pub use report::GpuNodeReport;
 
 /// Administrator's settings for a node's GPUs.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +55,9 @@ pub struct GpuNodeStatus {
     /// Every GPU of the node.
     #[serde(default)]
     pub cards: Vec<CardStatus>,
+    /// Links between the GPUs, groups of the best class first; two GPUs of no common group are linked as `SYS`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkedCards>,
     /// Every share held.
     #[serde(default)]
     pub shares: Vec<ShareStatus>,
@@ -78,26 +87,6 @@ pub struct GpuNodeStatus {
     pub summary: Summary,
 }
 
-/// Oversubscription of a node's GPU memory, for pods that ask for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Oversubscription {
-    /// Memory that these pods may allocate, in percent of the GPU memory that is booked for them; above 100.
-    pub memory_scale: u32,
-    /// Host memory that is booked for the rest, at most, over all shares of the node. In MiB.
-    #[serde(rename = "hostMemoryMi")]
-    pub host_memory: Memory,
-}
-
-/// Part of a GPU that can be allocated, in percent of what it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct Scales {
-    /// Percent of its memory.
-    pub memory: u32,
-    /// Percent of its compute.
-    pub cores: u32,
-}
-
 /// One GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -109,18 +98,17 @@ pub struct CardStatus {
     /// Total memory in MiB.
     #[serde(rename = "memoryMi")]
     pub memory: Memory,
-    /// `Healthy` or `Unhealthy`.
-    pub health: Health,
-    /// Why it is unhealthy.
+    /// `Healthy` or `Unhealthy`; `Unhealthy` too while it is cordoned.
+    pub health: HealthStatus,
+    /// Why it is unhealthy, apart from a cordon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether `spec.unschedulableCards` names it, or the GPU whose instance it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
     /// NUMA node, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa: Option<u32>,
-    /// Row of the matrix that `nvidia-smi topo -m` prints, in the order of `cards`: `X NV18 NV18 SYS`, where X is the GPU itself.
-    /// Empty where all are `SYS`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub topology: String,
     /// MIG profile, for an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<String>,
@@ -144,13 +132,9 @@ pub struct CardStatus {
 /// GPUs of a report that are believed, at most: a daemon that reports more is broken, or not ours.
 pub const MOST_CARDS: usize = 1024;
 
-/// Prefix of the reason of a GPU that takes no new pods because [`GpuNodeSpec::unschedulable_cards`] names it; what
-/// else ails it follows after "; ".
-pub const CORDONED: &str = "cordoned";
-
 /// Whether new shares are given from a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Health {
+pub enum HealthStatus {
     /// Serves.
     #[default]
     Healthy,
@@ -212,24 +196,11 @@ pub(crate) fn without_integer_format(schema: &mut Schema) {
     }
 }
 
-// === impl Scales ===
-
-impl Scales {
-    /// All of a GPU, and nothing twice.
-    pub const WHOLE: Self = Self { memory: 100, cores: 100 };
-}
-
-impl Default for Scales {
-    fn default() -> Self {
-        Self::WHOLE
-    }
-}
-
 // === impl GpuNodeStatus ===
 
 impl GpuNodeStatus {
     /// Fields that are left out where they have nothing to say: a writer that merges has to remove them.
-    pub const OPTIONAL: [&str; 3] = ["slotsPerCard", "clique", "oversubscription"];
+    pub const OPTIONAL: [&str; 4] = ["links", "slotsPerCard", "clique", "oversubscription"];
 }
 
 // === impl CardStatus ===
@@ -241,10 +212,10 @@ impl CardStatus {
             uuid,
             model: model.into(),
             memory,
-            health: Health::Healthy,
+            health: HealthStatus::Healthy,
             reason: None,
+            cordoned: false,
             numa: None,
-            topology: String::new(),
             mig: None,
             plain: false,
             tier: None,

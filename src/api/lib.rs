@@ -9,11 +9,13 @@
 
 pub mod annotation;
 pub mod card;
+pub mod card_id;
 pub mod config;
 pub mod container;
 pub mod gpunode;
 pub mod gpuquota;
 pub mod limits;
+pub mod links;
 pub mod names;
 pub mod pod;
 pub mod quantity;
@@ -21,7 +23,9 @@ pub mod request;
 pub mod share;
 pub mod usage;
 
-pub use card::{CardId, MigProfile, SlotId};
+pub use card::{Card, Health, MigInstance, NodeCards};
+pub use card_id::{CardId, MigProfile, SlotId};
+pub use links::{Link, Links};
 pub use names::{ResourceName, ResourceNames};
 pub use pod::{ContainerKind, ContainerSpec};
 pub use quantity::{Cores, Memory};

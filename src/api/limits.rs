@@ -1,7 +1,7 @@
 //! Requests, read from the limits of a pod's containers. Webhook and daemon use the same functions.
 
 use crate::annotation::RequestAnnotation;
-use crate::card::MigProfile;
+use crate::card_id::MigProfile;
 use crate::names::{ResourceName, ResourceNames};
 use crate::pod::ContainerSpec;
 use crate::quantity::{Cores, Memory, QuantityError, parse_count, parse_memory, parse_memory_total};

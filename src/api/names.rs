@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::card::MigProfile;
+use crate::card_id::MigProfile;
 use crate::quantity::Memory;
 
 /// Prefix of every annotation that Divvy reads or writes.

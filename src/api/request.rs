@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::card::MigProfile;
+use crate::card_id::MigProfile;
 use crate::pod::{ContainerKind, PodSum};
 use crate::quantity::{Cores, Memory, parse_count, parse_memory};
 use crate::share::Share;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::card::CardId;
+use crate::card_id::CardId;
 use crate::pod::PodSum;
 use crate::quantity::{Cores, Memory};
 

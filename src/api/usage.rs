@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::card::CardId;
+use crate::card_id::CardId;
 use crate::share::Share;
 
 /// Port of the page on the loopback interface of the daemon's pod, unless the key `adminAddress` says otherwise.

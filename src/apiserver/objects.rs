@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, MOST_CARDS, ShareStatus};
+use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, HealthStatus, MOST_CARDS, ShareStatus};
 use divvy_api::{CardId, ContainerKind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Serialize;
@@ -122,7 +122,7 @@ pub struct GpuInfoSpec {
     pub device_busy: BTreeSet<CardId>,
 }
 
-/// Health of a node's daemon.
+/// HealthStatus of a node's daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GpuInfoStatus {
     /// Condition `Ready` of the `GpuNode`.
@@ -132,7 +132,7 @@ pub struct GpuInfoStatus {
     pub node_last_health_time: Option<String>,
 }
 
-/// Health in nvidia-gpu-scheduler's words.
+/// HealthStatus in nvidia-gpu-scheduler's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum NodeHealth {
     /// Ready.
@@ -225,7 +225,7 @@ fn reported(metadata: &ObjectMeta) -> Option<String> {
 fn device(id: &CardId, card: Option<&CardStatus>, node: &str) -> Device {
     let problem = match card {
         None => Some("NotReported"),
-        Some(card) => (card.health == Health::Unhealthy).then_some("Unhealthy"),
+        Some(card) => (card.health == HealthStatus::Unhealthy).then_some("Unhealthy"),
     };
     Device {
         device_id: id.clone(),

@@ -18,16 +18,16 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use divvy_api::annotation::Planned;
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::gpuquota::GpuQuotaSpec;
-use divvy_placement::{CardTable, ExpectedRequests, NoPlan, NodeScore, plan};
+use divvy_placement::{CardTable, ExpectedRequests, NoPlan, NodeScore, NodeState, plan};
 
 use crate::demand::{Demand, Exceeded, SchedulingConfig};
 use crate::fit::{Query, Rating, ReasonSummaries, SearchCache, Until};
 use crate::pod::PodView;
 use crate::ranking::FragmentationScorer;
 use crate::snapshot::{Node, NodeObject, NodeRef, Table, View};
-use crate::state::{BOUND_WITHIN, ClusterState, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched, Unusable};
+use crate::state::{BOUND_WITHIN, ClusterState, Outcome, Outcomes, QuotaUse, Reservation, Source, Touched};
 use crate::unpoisoned;
 
 pub use planning::Step;
@@ -149,18 +149,13 @@ impl Index {
         &self.config
     }
 
-    /// Applies a `GpuNode` that was added or changed.
-    pub fn apply_gpu_node(&self, name: &str, node: &GpuNode) {
+    /// Applies a `GpuNode` that was added or changed. A node of which not all can be read takes no pods until it can.
+    pub fn apply_gpu_node(&self, name: &str, report: impl Into<GpuNodeReport>) {
         let (mut state, before) = (unpoisoned(self.state.lock()), self.node(name));
-        self.publish(&mut state, |state| state.report(name, Ok(node)));
+        self.publish(&mut state, |state| state.report(name, report.into()));
         let now = self.node(name);
         let freed = now.filter(|now| before.is_none_or(|before| now.has_gained(&before)));
         state.freed = freed.map(|node| Arc::clone(&node.name)).or(state.freed.take());
-    }
-
-    /// Applies a `GpuNode` that can't be decoded. The node takes no pods until it can.
-    pub fn apply_unreadable(&self, name: &str, problem: &str) {
-        self.change(|state| state.report(name, Err(Unusable::Unreadable(problem.to_owned()))));
     }
 
     /// Removes a node whose `GpuNode` was deleted.
@@ -543,20 +538,19 @@ impl Index {
         let exceeded = state.exceeded(demand);
         let allowed = demand.avoiding(&exceeded);
         let policy = demand.policies(&self.config).cards;
-        let plan = plan(&node.cards, &node.links, &allowed.request(), &policy).map_err(|source| {
-            match node.exceeded(&exceeded).next() {
+        let plan =
+            plan(&node.state, &allowed.request(), &policy).map_err(|source| match node.exceeded(&exceeded).next() {
                 Some(Exceeded { reason, .. }) => {
                     NotReserved::Exceeded { node: name.to_owned(), reason: Arc::clone(reason) }
                 }
                 None => NotReserved::NoPlan { node: name.to_owned(), source },
-            }
-        })?;
-        let mut reservation = Reservation::new(source, Arc::clone(demand), name, (&*node.cards, &plan), deadline);
-        let takes = reservation.takes(&node.cards).unwrap_or_default();
-        if let Some(reason) = state.quotas.problem(&demand.namespace, &node.cards, &takes) {
+            })?;
+        let mut reservation = Reservation::new(source, Arc::clone(demand), name, (node.cards(), &plan), deadline);
+        let takes = reservation.takes(&node.state.node).unwrap_or_default();
+        if let Some(reason) = state.quotas.problem(&demand.namespace, node.cards(), &takes) {
             return Err(NotReserved::Exceeded { node: name.to_owned(), reason });
         }
-        reservation.planned.avoid_models = state.quotas.not_judged(&demand.namespace, &node.cards, &takes);
+        reservation.planned.avoid_models = state.quotas.not_judged(&demand.namespace, node.cards(), &takes);
         let planned = reservation.planned.clone();
         self.publish(state, |state| state.reserve(&demand.uid, reservation));
         Ok(planned)
@@ -596,8 +590,8 @@ impl Index {
     fn publish(&self, state: &mut ClusterState, change: impl FnOnce(&mut ClusterState) -> Touched) {
         let touched: BTreeSet<Arc<str>> = change(state);
         let nodes = touched.iter().filter_map(|name| state.node(name)).map(|node| {
-            let cards = if node.closed.is_none() { &*node.cards } else { &[] };
-            let grounds = CardTable::of(cards, &node.links);
+            let nothing = NodeState::default();
+            let grounds = CardTable::new(if node.closed.is_none() { &node.state } else { &nothing });
             (node, grounds)
         });
         let nodes: Vec<(Node, CardTable)> = nodes.collect();

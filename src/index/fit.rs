@@ -7,6 +7,6 @@ mod search;
 mod victims;
 
 pub use query::Query;
-pub(crate) use reasons::{ReasonSummaries, WhyNot};
+pub(crate) use reasons::{ReasonSummaries, WhyNot, healed};
 pub(crate) use score_cache::{ScoreCache, Scores};
 pub(crate) use search::{Rating, SearchCache, Until};

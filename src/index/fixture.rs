@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, ShareStatus};
-use divvy_api::{ContainerKind, ContainerSpec, Cores, Memory, Share};
+use divvy_api::{ContainerKind, ContainerSpec, Cores, Links, Memory, Share};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -13,13 +13,10 @@ use crate::pod::PodView;
 /// A node that takes pods, with so many empty cards of 40 GiB named `GPU-<node>-<number>`.
 pub fn node(name: &str, cards: usize) -> GpuNode {
     let uuid = |number: usize| format!("GPU-{name}-{number}").parse().expect("a card's name");
-    let topology = |at| (0..cards).map(|other| if other == at { "X" } else { "NV18" }).collect::<Vec<_>>().join(" ");
-    let card = |number: usize| CardStatus {
-        topology: topology(number),
-        ..CardStatus::healthy(uuid(number), "NVIDIA A100-SXM4-40GB", Memory::mib(40 << 10))
-    };
+    let card = |number: usize| CardStatus::healthy(uuid(number), "NVIDIA A100-SXM4-40GB", Memory::mib(40 << 10));
     let status = GpuNodeStatus {
         cards: (0..cards).map(card).collect(),
+        links: Links::nvswitch(cards, 18).groups(),
         conditions: vec![condition("Ready", "True", "the kubelet asks this daemon for devices")],
         ..GpuNodeStatus::default()
     };

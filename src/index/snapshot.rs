@@ -5,8 +5,8 @@ mod node_object;
 mod table;
 mod unschedulable;
 
+pub(crate) use node::PODS;
 pub use node::{Holder, Node};
-pub(crate) use node::{PODS, UnhealthyReasons, hold};
 pub use node_object::NodeObject;
 pub use table::NodeRef;
 pub(crate) use table::{Table, View};

@@ -17,16 +17,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use divvy_api::Tier;
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::names::CLIQUE;
 use divvy_api::pod::PodSum;
 use divvy_api::pod::wire::Resources;
-use divvy_placement::{Hardware, Links, Taken};
+use divvy_placement::{Hardware, NodeState, Taken};
 
 use crate::demand::{Demand, Exceeded, SchedulingConfig};
 use crate::pod::{PodEnd, PodView};
 use crate::pod_group::{PodGroup, PodGroupApi};
-use crate::snapshot::{Holder, Node, NodeObject, Unschedulable, hold};
+use crate::snapshot::{Holder, Node, NodeObject, Unschedulable};
 
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
@@ -158,8 +158,8 @@ impl ClusterState {
     }
 
     /// Applies a `GpuNode`.
-    pub(crate) fn report(&mut self, name: &str, node: Result<&GpuNode, Unusable>) -> Touched {
-        let report = node.and_then(|node| Report::read(node, &self.config, &mut self.shared));
+    pub(crate) fn report(&mut self, name: &str, read: GpuNodeReport) -> Touched {
+        let report = Report::new(read, &self.config, &mut self.shared);
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         if let Ok(report) = &report {
             self.shared.come(&report.hardware);
@@ -212,7 +212,7 @@ impl ClusterState {
     /// Why a report is out of date: the kubelet has no devices of GPUs that are healthy by the report.
     fn without_plugin(&self, name: &str, report: &Report) -> Option<Arc<str>> {
         let devices = self.node_objects.get(name)?.allocatable_gpus?;
-        let is_expected = report.cards.iter().any(|card| card.healthy && card.profile.is_none());
+        let is_expected = report.node.cards.iter().any(|card| card.is_healthy() && card.requested_profile().is_none());
         (devices == 0 && is_expected).then(|| {
             let resource = &self.config.names.count;
             format!("divvy-node isn't registered there: the kubelet has 0 allocatable {resource}").into()
@@ -656,7 +656,7 @@ impl ClusterState {
         let Some(Ok(report)) = self.reports.get(node) else { return Touched::new() };
         let in_full = |shown: &&Reported| shown.containers >= reservation.demand.claiming();
         let Some(shown) = report.pod(uid).filter(in_full) else { return Touched::new() };
-        let is_kept = shown.on.iter().all(|taken| reservation.names(&report.cards[taken.card].id));
+        let is_kept = shown.on.iter().all(|taken| reservation.names(&report.node.cards[taken.card].id));
         let outcome = if is_kept { Outcome::Kept } else { Outcome::Moved };
         if reservation.source.is_ours() {
             self.outcomes.count(outcome);
@@ -711,15 +711,13 @@ impl ClusterState {
         };
         let there = holders.iter().filter(is_there).filter(|holder| !is_only_nominated(holder));
         let there: Vec<&Holder> = there.collect();
-        self.quotas.hold(name, &report.cards, &there);
-        let mut cards: Box<[_]> = report.cards.clone().into();
-        hold(&mut cards, holders.iter().flat_map(|holder| holder.on.iter().copied()));
+        self.quotas.hold(name, &report.node.cards, &there);
+        let mut state = report.empty();
+        state.hold(holders.iter().flat_map(|holder| holder.on.iter().copied()));
         Some(Node {
             name: Arc::clone(name),
             revision,
-            cards,
-            unhealthy: Arc::clone(&report.unhealthy),
-            links: Arc::clone(&report.links),
+            state,
             holders,
             closed: self.without_plugin(name, report).or_else(|| report.closed.clone()),
             tier: report.tier,
@@ -729,7 +727,6 @@ impl ClusterState {
             object: self.node_objects.get(&**name).cloned(),
             hardware: Arc::clone(&report.hardware),
             ledger_revision: report.ledger_revision,
-            slots: Arc::clone(&report.slots),
         })
     }
 
@@ -738,7 +735,7 @@ impl ClusterState {
     fn holders(&self, name: &Arc<str>, report: &Report) -> Box<[Holder]> {
         let mut reserved: BTreeMap<&Arc<str>, Vec<Taken>> = BTreeMap::new();
         for uid in self.reserved.get(name).into_iter().flatten() {
-            let takes = self.reservation_of(uid).and_then(|reservation| reservation.takes(&report.cards));
+            let takes = self.reservation_of(uid).and_then(|reservation| reservation.takes(&report.node));
             reserved.insert(uid, takes.unwrap_or_default());
         }
         let holder = |uid: &Arc<str>, namespace, on| Holder {
@@ -764,13 +761,10 @@ impl ClusterState {
 }
 
 fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
-    let links = Arc::new(Links::default());
     Node {
         name: Arc::clone(name),
         revision,
-        cards: Box::default(),
-        unhealthy: Arc::default(),
-        links,
+        state: NodeState::default(),
         holders: Box::default(),
         closed: Some(unusable.to_string().into()),
         unschedulable: None,
@@ -780,7 +774,6 @@ fn unusable_node(name: &Arc<str>, unusable: &Unusable, revision: u64) -> Node {
         object: None,
         hardware: Arc::default(),
         ledger_revision: 0,
-        slots: Arc::default(),
     }
 }
 

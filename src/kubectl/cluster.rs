@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use futures::{AsyncBufRead as _, AsyncBufReadExt as _};
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, ListParams, ObjectList};
+use kube::api::{ListParams, ObjectList};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::{Request, Status};
 use kube::runtime::watcher;
@@ -233,8 +233,8 @@ impl Cluster {
     }
 
     /// The `GpuNode`s, of any version of divvy-node.
-    pub fn gpu_nodes(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client(), &ApiResource::erase::<GpuNode>(&()))
+    pub fn gpu_nodes(&self) -> Api<GpuNodeReport> {
+        Api::all(self.client())
     }
 
     /// One object.

@@ -2,7 +2,6 @@
 
 pub(crate) mod fetch;
 mod host;
-mod read;
 pub mod report;
 mod table;
 

@@ -33,10 +33,10 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use divvy_api::annotation::Preferences;
-use divvy_api::gpunode::{Oversubscription, Scales};
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::{Defaults, Sharing};
-use divvy_api::{CardId, ContainerRequest, Cores, ResourceName, ResourceNames, SlotId, Tier};
-use divvy_placement::{Card, Policy};
+use divvy_api::{Card, ContainerRequest, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_placement::{Held, NodeState, Policy};
 use tracing::warn;
 
 use self::admission::{Admission, Allocated};
@@ -50,7 +50,7 @@ pub use self::refusal::Refusal;
 use self::units::GivenUnits;
 use self::unplaced::UnplacedPods;
 use crate::identity::{self, AdmissionOrder, CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
-use crate::inventory::{CardHealth, CardInfo, Inventory};
+use crate::inventory::Inventory;
 use crate::ledger::{Ledger, Nonce, Part};
 use crate::pod::{Pod, PodRef};
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup};
@@ -80,12 +80,6 @@ pub struct AllocationSettings {
     pub names: ResourceNames,
     /// Amounts of requests that don't name them.
     pub defaults: Defaults,
-    /// Slots registered for each card that has no number of its own.
-    pub slots_per_card: u32,
-    /// What can be allocated of each card that has no scales of its own; of memory 100 % at most.
-    pub scales: Scales,
-    /// How memory is oversubscribed for pods that ask for it; only on a node of tier `shim`.
-    pub oversubscription: Option<Oversubscription>,
     /// Placement policy of pods that name none.
     pub policy: Policy,
     /// Namespaces whose pods may ask for tier `accounting`.
@@ -242,27 +236,18 @@ impl Allocator {
 
     /// Whether cards are allocated whole or not at all: the hardware enforces nothing less.
     fn gives_whole(&self) -> bool {
-        self.tier() == Tier::Mig
+        self.inventory.node.undivided
     }
 
     /// How requests of a pod with these preferences become shares.
     fn sharing(&self, preferences: &Preferences) -> Sharing {
-        let memory_scale = self.settings.oversubscription.map(|oversubscription| oversubscription.memory_scale);
+        let memory_scale = self.oversubscription().map(|oversubscription| oversubscription.memory_scale);
         preferences.sharing(self.gives_whole(), memory_scale)
     }
 
     /// How the node oversubscribes memory, if it does.
     pub fn oversubscription(&self) -> Option<Oversubscription> {
-        self.settings.oversubscription
-    }
-
-    /// How the cards of the inventory may be oversubscribed: the host memory behind others is taken.
-    fn oversubscription_of_shown(&self) -> Option<Oversubscription> {
-        let is_shown = |id: &CardId| self.inventory.cards.iter().any(|card| card.id == *id);
-        let oversubscription = self.settings.oversubscription?;
-        let elsewhere = self.ledger.allocations().host_memory(|card| !is_shown(card));
-        let host_memory = oversubscription.host_memory.saturating_sub(elsewhere);
-        Some(Oversubscription { host_memory, ..oversubscription })
+        self.inventory.node.oversubscription
     }
 
     /// Names of the pods that may still ask for cards.
@@ -332,10 +317,9 @@ impl Allocator {
     }
 
     fn slot_state(&self, choice: &Choice, slot: &SlotId) -> SlotState {
-        let healthy = |card: &CardInfo| card.id == slot.card && card.health == CardHealth::Healthy;
         if choice.available.contains(slot) && !choice.required.contains(slot) {
             SlotState::Free
-        } else if self.inventory.cards.iter().any(healthy) {
+        } else if self.inventory.node.card(&slot.card).is_some_and(Card::is_healthy) {
             SlotState::Held
         } else {
             SlotState::Hidden
@@ -348,44 +332,30 @@ impl Allocator {
         if self.admission.as_ref().is_some_and(|admission| admission.pod.uid == pod.uid) {
             return Ok(());
         }
-        let admission = Admission::read(pod, &self.settings, self.tier(), &self.inventory);
+        let admission = Admission::read(pod, &self.settings, self.tier(), &self.inventory.node);
         self.admission = Some(self.remember_refusal(&pod.uid, admission)?);
         Ok(())
     }
 
-    /// The node's cards with what every other pod holds.
-    fn cards(&self, uid: &str, free_slots: impl Fn(&CardInfo) -> usize) -> Vec<Card> {
-        let oversubscription = self.oversubscription_of_shown();
-        let card = |card: &CardInfo| {
-            let scales = card.scales(self.settings.scales);
-            Card {
-                id: card.id.clone(),
-                model: card.model.as_str().into(),
-                profile: card.asked_by().cloned(),
-                memory: card.memory,
-                memory_capacity: card.memory.percent(scales.memory),
-                cores_capacity: Cores::new(scales.cores),
-                healthy: card.health == CardHealth::Healthy,
-                numa: card.numa,
-                free_slots: u32::try_from(free_slots(card)).unwrap_or(u32::MAX),
-                held: self.ledger.allocations().held(&card.id, Some(uid)),
-                undivided: self.gives_whole(),
-                tier: card.tier(self.tier()),
-                oversubscription,
-                busy: 0,
-            }
+    /// The node's cards with what every other pod holds, and so many free slots of each.
+    fn state(&self, uid: &str, free_slots: impl Fn(&Card) -> usize) -> NodeState {
+        let allocations = self.ledger.allocations();
+        let node = &self.inventory.node;
+        let held = |card: &Card| {
+            let free = u32::try_from(free_slots(card)).unwrap_or(u32::MAX);
+            Held { slots: card.slots.saturating_sub(free), ..allocations.held(&card.id, Some(uid)) }
         };
-        self.inventory.cards.iter().map(card).collect()
+        NodeState {
+            node: Arc::clone(node),
+            held: node.cards.iter().map(held).collect(),
+            host_elsewhere: allocations.host_memory(|id| node.card(id).is_none()),
+        }
     }
 
     /// How many of a card's slots no pod holds, or this one, as far as the ledger knows.
-    fn unheld(&self, card: &CardInfo, uid: &str) -> usize {
+    fn unheld(&self, card: &Card, uid: &str) -> usize {
         let held = self.ledger.allocations().slots_held(&card.id, Some(uid));
-        self.slots_of(card).saturating_sub(held.len())
-    }
-
-    fn slots_of(&self, card: &CardInfo) -> usize {
-        card.slots(self.settings.slots_per_card) as usize
+        (card.slots as usize).saturating_sub(held.len())
     }
 
     /// What the first `count` containers hold of cards that the inventory shows.
@@ -395,8 +365,8 @@ impl Allocator {
         let held_by = |ContainerRequest { name, request, .. }: &ContainerRequest| {
             let parts = entry.and_then(|entry| entry.holding(name)).map_or(&[][..], |holding| &holding.parts);
             let held = |part: &Part| {
-                let at = self.inventory.cards.iter().position(|card| card.id == part.card)?;
-                let asked = request.map(|request| request.share_on(self.inventory.cards[at].memory));
+                let at = self.inventory.node.position(&part.card)?;
+                let asked = request.map(|request| request.share_on(self.inventory.cards()[at].memory));
                 Some((at, asked.filter(|_| part.is_of_unknown_size()).unwrap_or(part.share)))
             };
             parts.iter().filter_map(held).collect()

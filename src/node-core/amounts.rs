@@ -1,12 +1,11 @@
 //! Allocatable memory and compute of a node's GPUs, which scheduler and kubelet count.
 
 use divvy_api::ResourceNames;
-use divvy_api::gpunode::{Oversubscription, Scales};
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::pod::{PodSum as _, peak};
 use divvy_api::request::Totals;
-use divvy_api::{Cores, Memory};
+use divvy_api::{Card, Memory, NodeCards};
 
-use crate::inventory::{CardHealth, CardInfo, Inventory};
 use crate::ledger::Allocations;
 
 /// Allocatable amounts of all GPUs of the node, by resource: the sum of what is allocated in each form and what is free on
@@ -18,21 +17,20 @@ use crate::ledger::Allocations;
 /// again.
 pub fn allocatable<'n>(
     allocations: &Allocations,
-    inventory: &Inventory,
-    (scales, oversubscription): (Scales, Option<Oversubscription>),
+    node: &NodeCards,
     refused: &[Totals],
     names: &'n ResourceNames,
 ) -> [(&'n str, u64); 3] {
     let held = allocations.pods().map(|entry| {
         peak(entry.containers.iter().map(|container| (container.request.kind, container.request.counted)))
     });
-    let healthy = inventory.cards.iter().filter(|card| card.health == CardHealth::Healthy);
-    let mut oversubscribed = oversubscription.map(|of| Oversubscribed::new(allocations, of));
+    let healthy = node.cards.iter().filter(|card| card.is_healthy());
+    let mut oversubscribed = node.oversubscription.map(|of| Oversubscribed::new(allocations, of));
     let free = healthy.map(|card| match &mut oversubscribed {
         Some(oversubscribed) if !allocations.held(&card.id, None).host.is_zero() => {
-            oversubscribed.free(allocations, card, scales)
+            oversubscribed.free(allocations, card)
         }
-        _ => free(allocations, card, scales),
+        _ => free(allocations, card),
     });
     let offered = offered(&free.collect::<Vec<_>>(), refused);
     let amounts = held.fold(offered, Totals::plus);
@@ -43,14 +41,14 @@ pub fn allocatable<'n>(
     ]
 }
 
-/// Amounts still free on a GPU of a node with these scales, rounded down in each form.
-pub fn free(allocations: &Allocations, card: &CardInfo, of_node: Scales) -> Totals {
-    let (held, scales) = (allocations.held(&card.id, None), card.scales(of_node));
+/// Amounts still free on a GPU, rounded down in each form.
+pub fn free(allocations: &Allocations, card: &Card) -> Totals {
+    let held = allocations.held(&card.id, None);
     if held.exclusive {
         return Totals::default();
     }
-    let memory = card.memory.percent(scales.memory).saturating_sub(held.memory);
-    let cores = Cores::new(scales.cores).saturating_sub(held.cores);
+    let memory = card.memory_capacity().saturating_sub(held.memory);
+    let cores = card.cores_capacity().saturating_sub(held.cores);
     let percent = percent_of(memory, card.memory);
     Totals { memory: memory.as_mib(), percent, cores: cores.units().into(), count: 0 }
 }
@@ -98,8 +96,8 @@ impl Oversubscribed {
     }
 
     /// Amounts of a GPU with oversubscribed memory; the host memory for that is left to no other.
-    fn free(&mut self, allocations: &Allocations, card: &CardInfo, scales: Scales) -> Totals {
-        let free = free(allocations, card, scales);
+    fn free(&mut self, allocations: &Allocations, card: &Card) -> Totals {
+        let free = free(allocations, card);
         let memory = Memory::mib(free.memory);
         let beyond = memory.percent(self.memory_scale).saturating_sub(memory).min(self.host_memory_left);
         self.host_memory_left = self.host_memory_left.saturating_sub(beyond);

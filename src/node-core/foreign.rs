@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use divvy_api::{CardId, ContainerKind, ContainerSpec, ResourceNames};
 use uuid::Uuid;
 
-use crate::inventory::CardInfo;
+use crate::inventory::{DeviceInfo, Inventory};
 use crate::pod::{DeviceRecord, Pod};
 
 /// Devices of another system that the kubelet has on record for a container.
@@ -162,7 +162,7 @@ impl ForeignDevices {
 
     /// Cards that the container uses, of these on the node; `None` if that is unclear. A GPU that is partitioned stands for
     /// its instances.
-    pub fn cards(&self, pod: &Pod, node: &[CardInfo]) -> Option<BTreeSet<CardId>> {
+    pub fn cards(&self, pod: &Pod, node: &Inventory) -> Option<BTreeSet<CardId>> {
         let container = pod.containers.iter().find(|container| container.name == self.container)?;
         // Under a name that isn't in the table it is one of Divvy's.
         let cards = match source(&self.resource).unwrap_or(Source::Ids) {
@@ -222,8 +222,8 @@ fn uuids(texts: &[&str]) -> Option<BTreeSet<CardId>> {
 ///
 /// A number is a minor to some systems, and an index of NVML's, which follows PCI addresses, to others: both may be meant.
 /// Where a minor is missing a GPU has gone, and indices may have changed since.
-fn numbered(texts: &[&str], node: &[CardInfo]) -> Option<BTreeSet<CardId>> {
-    let mut minors: Vec<u32> = node.iter().map(|card| card.minor).collect::<Option<_>>()?;
+fn numbered(texts: &[&str], node: &Inventory) -> Option<BTreeSet<CardId>> {
+    let mut minors: Vec<u32> = node.devices.iter().map(|device| device.minor).collect::<Option<_>>()?;
     minors.dedup();
     let count = u32::try_from(minors.len()).ok()?;
     let is_complete = (0..count).all(|minor| minors.contains(&minor));
@@ -232,8 +232,8 @@ fn numbered(texts: &[&str], node: &[CardInfo]) -> Option<BTreeSet<CardId>> {
         return None;
     }
     let meant: BTreeSet<u32> = numbers.iter().flat_map(|number| [*number, minors[*number as usize]]).collect();
-    let is_meant = |card: &&CardInfo| card.minor.is_some_and(|minor| meant.contains(&minor));
-    Some(node.iter().filter(is_meant).map(|card| card.id.clone()).collect())
+    let is_meant = |device: &DeviceInfo| device.minor.is_some_and(|minor| meant.contains(&minor));
+    Some(node.each().filter(|(_, device)| is_meant(device)).map(|(card, _)| card.id.clone()).collect())
 }
 
 fn numbers(text: &str) -> Option<Vec<u32>> {
@@ -246,9 +246,10 @@ fn numbers(text: &str) -> Option<Vec<u32>> {
 }
 
 /// The instances of a GPU, or the card itself.
-fn with_instances(card: CardId, node: &[CardInfo]) -> Vec<CardId> {
-    let is_of = |other: &&CardInfo| other.mig.as_ref().is_some_and(|mig| mig.parent == card);
-    let instances: Vec<CardId> = node.iter().filter(is_of).map(|other| other.id.clone()).collect();
+fn with_instances(card: CardId, node: &Inventory) -> Vec<CardId> {
+    let is_of = |device: &DeviceInfo| device.place.as_ref().is_some_and(|place| place.gpu == card);
+    let instances = node.each().filter(|(_, device)| is_of(device)).map(|(other, _)| other.id.clone());
+    let instances: Vec<CardId> = instances.collect();
     if instances.is_empty() { vec![card] } else { instances }
 }
 

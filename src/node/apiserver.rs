@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use divvy_api::annotation::{self, Cards};
-use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Oversubscription, Scales};
+use divvy_api::gpunode::{GpuNode, GpuNodeSpec, Scales};
 use divvy_api::names::annotation::{CARDS, PLANNED};
 use divvy_api::request::Totals;
 use divvy_api::usage::NodeUsage;
@@ -127,8 +127,6 @@ pub struct PublishSettings {
     pub names: ResourceNames,
     /// Percentages of the GPUs' memory and compute that may be allocated, unless a GPU has its own.
     pub scales: Scales,
-    /// How the node oversubscribes memory.
-    pub oversubscription: Option<Oversubscription>,
     /// Isolation tier that the node serves.
     pub tier: Tier,
     /// Slots registered for each card that has no number of its own.
@@ -519,8 +517,7 @@ impl Publisher {
     }
 
     fn amounts(&self, allocations: &Allocations, inventory: &Inventory, unplaced: &[Totals]) -> BTreeMap<String, u64> {
-        let PublishSettings { scales, oversubscription, names, .. } = &self.settings;
-        let amounts = allocatable(allocations, inventory, (*scales, *oversubscription), unplaced, names);
+        let amounts = allocatable(allocations, &inventory.node, unplaced, &self.settings.names);
         amounts.map(|(name, amount)| (name.to_owned(), amount)).into()
     }
 
@@ -542,7 +539,7 @@ impl Publisher {
         let mut amounts = self.amounts(&view.allocations, inventory, &view.unplaced);
         // What an earlier daemon took off the Node stays off until pods can be served. What it left there is kept right.
         amounts.retain(|name, _| self.has_registered || node.status.capacity.contains_key(name));
-        Some(NodeFacts { amounts, labels: labels::labels(&view.inventory, self.settings.slots_per_card) })
+        Some(NodeFacts { amounts, labels: labels::labels(&view.inventory) })
     }
 
     /// Writes the `GpuNode`; returns whether it shows the view, and the answer; `Unknown` if nothing was written.
@@ -564,7 +561,7 @@ impl Publisher {
         let shown = there.status.as_ref();
         let mut status = status::status(view, &self.settings, shown, Timestamp::now());
         if utilization {
-            load::show(&mut status, &view.inventory);
+            load::show(&mut status, &view.inventory.node);
         }
         let mut answer = Cached::Unknown;
         // A daemon that ends has few seconds to say so: a pause after overload would outlast it.

@@ -27,7 +27,7 @@ pub use divvy_api::container::{LIMITS_MOUNT, REGION_MOUNT};
 use divvy_api::{CardId, Share, Tier};
 
 use crate::config::{Config, DeviceListStrategy, Strategy};
-use divvy_node_core::inventory::CardInfo;
+use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::reconcile::FoundContainer;
 use divvy_node_core::ledger::{Nonce, Terms};
 use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, Mount, SetupError};
@@ -163,18 +163,18 @@ impl Containers {
         self.directories.sweep(live)
     }
 
-    /// Writes the CDI specification for these cards, if a strategy may use it and its content has changed.
+    /// Writes the CDI specification for the cards of this inventory, if a strategy may use it and its content has changed.
     ///
     /// After an error, or where the driver's files aren't found, `auto` stands for `volume-mounts`. An error about
     /// MIG instances concerns those alone; all else is published.
-    pub fn publish_cards(&self, cards: &[CardInfo]) -> Result<(), SetupError> {
+    pub fn publish_cards(&self, inventory: &Inventory) -> Result<(), SetupError> {
         let automatic = match &self.options.device_list_strategy {
             DeviceListStrategy::These(strategies) if !strategies.iter().any(|strategy| strategy.is_cdi()) => {
                 return Ok(());
             }
             choice => *choice == DeviceListStrategy::Auto,
         };
-        let draft = cdi::Draft::new(&self.options, cards);
+        let draft = cdi::Draft::new(&self.options, inventory);
         let (specification, outcome) = match draft.lacks {
             Some(problem) if automatic => (Specification::Missing(problem), Ok(())),
             _ => match self.write_specification(&draft.spec) {

@@ -20,6 +20,7 @@ use anyhow::Context as _;
 use divvy_api::Tier;
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{Allocator, lock};
+use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ports::ContainerSetup as _;
 use divvy_runtime::logging::LogControl;
 use divvy_runtime::{Next, Signals, Tasks, debug};
@@ -134,7 +135,9 @@ async fn run(
     }
     containers.start_removal().context("starting the removal thread")?;
     let containers = Arc::new(containers);
-    let allocator = Allocator::new(settings::allocation(&config), ledger, Arc::clone(&containers) as _);
+    let mut allocator = Allocator::new(settings::allocation(&config), ledger, Arc::clone(&containers) as _);
+    // What is the node's holds before NVML has answered.
+    allocator.set_inventory(Arc::new(config.effective(&Inventory::default(), tier)));
     allocator.renew_limits();
     let allocator = Arc::new(Mutex::new(allocator));
     let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;

@@ -1,8 +1,24 @@
 //! Free amounts of one card.
 
-use divvy_api::{Cores, Memory, Share};
+use divvy_api::{Card, Cores, Memory, Share};
 
-use crate::card::{Card, Reason, size};
+use crate::node_state::{Held, NodeState};
+use crate::reason::Reason;
+
+/// Memory that counts as much as one card's compute, in MiB: the unit has to be the same on all cards and nodes.
+const REFERENCE_MEMORY: u64 = 80 << 10;
+
+/// Memory and compute together, in thousandths of a card with 80 GiB.
+#[inline]
+pub(crate) fn size(memory: Memory, cores: Cores) -> u64 {
+    let memory = memory.as_mib().saturating_mul(1000) / REFERENCE_MEMORY;
+    u64::midpoint(memory, u64::from(cores.units()) * 10)
+}
+
+/// Allocatable memory and compute of a card together, in thousandths of a card with 80 GiB.
+pub fn capacity(card: &Card) -> u64 {
+    size(card.memory_capacity(), card.cores_capacity())
+}
 
 /// Free amounts of one card, in the few numbers that most questions take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,7 +28,7 @@ pub(crate) struct CardFree {
     pub(crate) takes: ShareKinds,
     /// The card is one of the plain count.
     pub(crate) is_plain: bool,
-    /// [`Card::busy_steps`]. Not free capacity, but of most cards only these numbers are read.
+    /// [`Held::busy_steps`]. Not free capacity, but of most cards only these numbers are read.
     pub(crate) busy: u8,
 }
 
@@ -31,9 +47,9 @@ impl ShareKinds {
     const OVERSUBSCRIBED: Self = Self(1 << 2);
     const ALL: Self = Self(0b111);
 
-    fn of(card: &Card) -> Self {
-        match &card.held {
-            held if !card.healthy || card.free_slots == 0 || held.exclusive => Self::default(),
+    fn taken_by(card: &Card, held: &Held) -> Self {
+        match held {
+            held if !card.is_healthy() || held.free_slots(card) == 0 || held.exclusive => Self::default(),
             held if held.pods == 0 => Self::ALL,
             held if held.host.is_zero() => Self::PART,
             _ => Self::OVERSUBSCRIBED,
@@ -55,33 +71,37 @@ impl ShareKinds {
     }
 }
 
-// === impl Card ===
+// === impl NodeState ===
 
-impl Card {
-    /// Free part of the card, from 0 to 1: the mean of memory and compute. 0 without free memory, and if it takes no more shares.
-    pub fn free_part(&self) -> f64 {
-        let free = CardFree::of(self);
-        let part = |free: u32, of: u32| f64::from(free) / f64::from(of.max(1));
-        let mib = |memory: Memory| u32::try_from(memory.as_mib()).unwrap_or(u32::MAX);
-        if free.takes == ShareKinds::default() || free.memory.is_zero() {
-            return 0.0;
-        }
-        let memory = part(mib(free.memory), mib(self.memory_capacity));
-        f64::midpoint(memory, part(free.cores.units(), self.cores_capacity.units()))
+impl NodeState {
+    /// Free parts of its cards together: of each the mean of memory and compute, from 0 to 1. 0 without free memory, and if
+    /// the card takes no more shares.
+    pub fn free_parts(&self) -> f64 {
+        self.each().map(|(card, held)| free_part(card, held)).sum()
     }
+}
+
+fn free_part(card: &Card, held: &Held) -> f64 {
+    let free = CardFree::new(card, held);
+    let part = |free: u32, of: u32| f64::from(free) / f64::from(of.max(1));
+    let mib = |memory: Memory| u32::try_from(memory.as_mib()).unwrap_or(u32::MAX);
+    if free.takes == ShareKinds::default() || free.memory.is_zero() {
+        return 0.0;
+    }
+    let memory = part(mib(free.memory), mib(card.memory_capacity()));
+    f64::midpoint(memory, part(free.cores.units(), card.cores_capacity().units()))
 }
 
 // === impl CardFree ===
 
 impl CardFree {
-    pub(crate) fn of(card: &Card) -> Self {
-        let held = &card.held;
+    pub(crate) fn new(card: &Card, held: &Held) -> Self {
         Self {
-            memory: card.memory_capacity.saturating_sub(held.memory),
-            cores: card.cores_capacity.saturating_sub(held.cores),
-            takes: ShareKinds::of(card),
-            is_plain: card.profile.is_none(),
-            busy: card.busy_steps(),
+            memory: card.memory_capacity().saturating_sub(held.memory),
+            cores: card.cores_capacity().saturating_sub(held.cores),
+            takes: ShareKinds::taken_by(card, held),
+            is_plain: card.requested_profile().is_none(),
+            busy: held.busy_steps(),
         }
     }
 

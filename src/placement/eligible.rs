@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use divvy_api::annotation::Preferences;
-use divvy_api::{CardId, Tier};
+use divvy_api::{Card, CardId, NodeCards, Tier};
 use foldhash::fast::RandomState;
 
-use crate::card::{Card, Reason};
+use crate::reason::Reason;
 
 /// A pod's preferences, prepared for many cards: a model is compared with the patterns once, however many cards are of it.
 #[derive(Clone, Debug)]
@@ -23,14 +23,14 @@ pub(crate) struct Wishes<'a> {
 // === impl Wishes ===
 
 impl<'a> Wishes<'a> {
-    pub(crate) fn of(preferences: &'a Preferences) -> Self {
+    pub(crate) fn new(preferences: &'a Preferences) -> Self {
         let Preferences { cards, avoid_cards, .. } = preferences;
         let (cards, avoid_cards) = (cards.iter().collect(), avoid_cards.iter().collect());
         Self { preferences, cards, avoid_cards, models: RefCell::default() }
     }
 
-    /// Why nothing of the pod is put on this card, if so.
-    pub(crate) fn barred(&self, card: &Card) -> Option<Reason> {
+    /// Why nothing of the pod is put on this card of the node, if so.
+    pub(crate) fn barred(&self, card: &Card, node: &NodeCards) -> Option<Reason> {
         let Self { preferences, cards, avoid_cards, .. } = self;
         if (!cards.is_empty() && !cards.contains(&card.id)) || avoid_cards.contains(&card.id) {
             return Some(Reason::Uuid);
@@ -42,13 +42,13 @@ impl<'a> Wishes<'a> {
             return Some(Reason::Tier(card.tier));
         }
         // No other tier limits host memory.
-        if preferences.oversubscribe && (card.oversubscription.is_none() || card.tier != Tier::Shim) {
+        if preferences.oversubscribe && (node.oversubscription.is_none() || card.tier != Tier::Shim) {
             return Some(Reason::NoOversubscription);
         }
         if !self.allows(&card.model) {
             return Some(Reason::Model(card.model.to_string()));
         }
-        (!card.healthy).then_some(Reason::Unhealthy)
+        (!card.is_healthy()).then_some(Reason::Unhealthy)
     }
 
     fn allows(&self, model: &Arc<str>) -> bool {

@@ -4,9 +4,10 @@
 //! a card it is enough to follow two cases side by side, its pooled slot still in the pool or taken, each at its most.
 
 use divvy_api::pod::{ContainerKind, PodSum};
-use divvy_api::{Cores, Memory, Share};
+use divvy_api::{Card, Cores, Memory, Share};
 
-use crate::card::{Card, Reason};
+use crate::node_state::Held;
+use crate::reason::Reason;
 
 /// What a pod may have done to a card so far.
 #[derive(Clone, Copy, Debug)]
@@ -43,20 +44,29 @@ pub(crate) enum Slot {
     Drawn,
 }
 
+/// The card that containers come to, with what other pods hold of it.
+#[derive(Clone, Copy)]
+pub(crate) struct On<'a> {
+    pub(crate) card: &'a Card,
+    pub(crate) held: &'a Held,
+    /// That of the card: a search asks for it thousands of times.
+    pub(crate) memory_capacity: Memory,
+}
+
 /// Whether a card would take a share if nothing else were placed.
-pub(crate) fn alone(card: &Card, share: Share) -> Result<(), Reason> {
-    Load::default().admit(card, ContainerKind::App, share, Slot::New)
+pub(crate) fn alone(on: On<'_>, share: Share) -> Result<(), Reason> {
+    Load::default().admit(on, ContainerKind::App, share, Slot::New)
 }
 
 // === impl Load ===
 
 impl Load {
     /// Adds a container; an error if some sequence of draws overfills the card or gives the container two slots of it.
-    pub(crate) fn admit(&mut self, card: &Card, kind: ContainerKind, share: Share, slot: Slot) -> Result<(), Reason> {
+    pub(crate) fn admit(&mut self, on: On<'_>, kind: ContainerKind, share: Share, slot: Slot) -> Result<(), Reason> {
         match (slot, self.pooled, self.unpooled) {
             (Slot::New, None, Some(alive)) => {
                 self.slots = self.slots.saturating_add(1);
-                self.start(card, alive, share)?;
+                self.start(on, alive, share)?;
                 if kind == ContainerKind::Init {
                     (self.pooled, self.unpooled) = (Some(alive), None);
                 } else {
@@ -66,21 +76,21 @@ impl Load {
             (Slot::New, ..) => return Err(Reason::OwnPod),
             (Slot::Drained | Slot::Drawn, None, _) => {}
             (Slot::Drained | Slot::Drawn, Some(alive), unpooled) => {
-                self.start(card, alive, share)?;
+                self.start(on, alive, share)?;
                 if kind != ContainerKind::Init {
                     self.unpooled = Some(alive.with(share).or(unpooled.unwrap_or_default()));
                     self.pooled = self.pooled.filter(|_| slot == Slot::Drawn);
                 }
             }
         }
-        if self.slots > card.free_slots { Err(Reason::Slots) } else { Ok(()) }
+        if self.slots > on.held.free_slots(on.card) { Err(Reason::Slots) } else { Ok(()) }
     }
 
     /// Adds a container that holds the card already, whether it fits or not.
-    pub(crate) fn allocate(&mut self, card: &Card, kind: ContainerKind, share: Share) {
+    pub(crate) fn allocate(&mut self, on: On<'_>, kind: ContainerKind, share: Share) {
         let alive = self.pooled.or(self.unpooled).unwrap_or_default();
         let slot = if self.is_pooled() { Slot::Drained } else { Slot::New };
-        if self.admit(card, kind, share, slot).is_err() {
+        if self.admit(on, kind, share, slot).is_err() {
             let lends = kind == ContainerKind::Init;
             self.pooled = lends.then_some(alive);
             self.unpooled = (!lends).then(|| alive.with(share));
@@ -98,16 +108,16 @@ impl Load {
     }
 
     /// Checks a container's start beside those that are alive.
-    fn start(&mut self, card: &Card, alive: Alive, share: Share) -> Result<(), Reason> {
+    fn start(&mut self, on: On<'_>, alive: Alive, share: Share) -> Result<(), Reason> {
         let both = alive.with(share);
         let Alive { memory, host, cores, exclusive, .. } = both;
         let now = Share { memory: memory.saturating_add(host), host, cores, exclusive };
         self.peak = PodSum::max(self.peak, now);
-        let Card { held, memory_capacity, cores_capacity, .. } = card;
+        let On { card, held, memory_capacity } = on;
         let Share { cores, exclusive, .. } = self.peak;
         let memory = self.peak.on_card();
-        if memory > *memory_capacity {
-            return Err(Reason::TooSmall { wanted: memory, capacity: *memory_capacity });
+        if memory > memory_capacity {
+            return Err(Reason::TooSmall { wanted: memory, capacity: memory_capacity });
         }
         if held.exclusive {
             return Err(Reason::Exclusive);
@@ -128,7 +138,7 @@ impl Load {
         if memory > free {
             return Err(Reason::Memory { wanted: memory, free });
         }
-        let free = cores_capacity.saturating_sub(held.cores);
+        let free = card.cores_capacity().saturating_sub(held.cores);
         if cores > free { Err(Reason::Cores { wanted: cores, free }) } else { Ok(()) }
     }
 }

@@ -8,7 +8,7 @@
 use divvy_api::annotation::Preferences;
 use divvy_api::{ContainerRequest, Share};
 
-use crate::card::{Reason, summary};
+use crate::reason::{Reason, summary};
 
 /// A pod to be placed on one node.
 #[derive(Clone, Copy, Debug)]

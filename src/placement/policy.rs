@@ -13,9 +13,8 @@ mod topology;
 use divvy_api::Share;
 use divvy_api::annotation::{Numa, PolicyName};
 
-use crate::card::Card;
 use crate::card_free::CardFree;
-use crate::links::Links;
+use crate::node_state::NodeState;
 use crate::problem::Problem;
 pub(crate) use alone::{Lot, Spot, least, spots};
 pub(crate) use random::mixed;
@@ -59,7 +58,6 @@ enum Criterion {
 /// A policy at work on one problem.
 pub(crate) struct Judge<'a> {
     problem: &'a Problem<'a>,
-    links: &'a Links,
     policy: &'a Policy,
     /// Numbers of each card before the pod comes.
     lots: Vec<(CardFree, Spot)>,
@@ -124,14 +122,16 @@ impl Criterion {
 // === impl Judge ===
 
 impl<'a> Judge<'a> {
-    pub(crate) fn new(problem: &'a Problem<'a>, links: &'a Links, policy: &'a Policy) -> Self {
-        let lots = problem.cards.iter().map(|card| (CardFree::of(card), Spot::new(card, 0))).collect();
+    pub(crate) fn new(problem: &'a Problem<'a>, policy: &'a Policy) -> Self {
+        let lots = problem.state.each().map(|(card, held)| (CardFree::new(card, held), Spot::new(card, held, 0)));
+        let lots = lots.collect();
         let mut tickets = Vec::new();
         if policy.name == PolicyName::Random {
-            tickets.extend(problem.cards.iter().map(|card| random::ticket(policy.seed, card)));
+            tickets.extend(problem.cards().iter().map(|card| random::ticket(policy.seed, card)));
         }
-        let (free_sets, bonds) = (FreeSets::new(problem.cards, links), Bonds::new(problem, links));
-        Self { problem, links, policy, lots, tickets, free_sets, bonds }
+        let free_sets = FreeSets::new(problem.state);
+        let bonds = Bonds::new(problem);
+        Self { problem, policy, lots, tickets, free_sets, bonds }
     }
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
@@ -144,7 +144,7 @@ impl<'a> Judge<'a> {
 
     /// What ranks nodes whose plans are equal.
     pub(crate) fn node_cost(&self) -> u64 {
-        self.policy.node_cost(load(self.problem.cards), self.problem.cards.len())
+        self.policy.node_cost(load(self.problem.state), self.problem.cards().len())
     }
 
     fn measure(&mut self, criterion: Criterion, outcome: &Outcome) -> u64 {
@@ -158,11 +158,12 @@ impl<'a> Judge<'a> {
             Criterion::Chance => random::chance(&self.tickets, outcome),
             Criterion::WorstLink => {
                 let linked = (0..self.problem.steps.len()).filter(|step| self.problem.steps[*step].request.cards > 1);
-                linked.map(|step| self.bonds.worst_link(self.problem, self.links, step, outcome)).sum()
+                linked.map(|step| self.bonds.worst_link(self.problem, step, outcome)).sum()
             }
             Criterion::LinksLost => {
-                let loose: u64 = self.linked_sets(outcome).map(|set| topology::looseness(self.links, set)).sum();
-                self.free_sets.lost(self.links, touched) + 2 * loose
+                let links = self.problem.links();
+                let loose: u64 = self.linked_sets(outcome).map(|set| topology::looseness(links, set)).sum();
+                self.free_sets.lost(links, touched) + 2 * loose
             }
         }
     }
@@ -185,8 +186,8 @@ impl<'a> Judge<'a> {
 }
 
 /// How full cards are together, in thousandths of one.
-pub(crate) fn load(cards: &[Card]) -> u64 {
-    cards.iter().map(spread::load).sum()
+pub(crate) fn load(state: &NodeState) -> u64 {
+    state.each().map(|(card, held)| spread::load(card, held)).sum()
 }
 
 /// A part of a whole in thousandths; a whole of nothing counts as used up.

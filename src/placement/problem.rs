@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use divvy_api::annotation::{Numa, Preferences};
 use divvy_api::pod::ContainerKind;
 use divvy_api::request::Sharing;
-use divvy_api::{Memory, Share};
+use divvy_api::{Card, Links, Memory, NodeCards, Share};
 
-use crate::card::{Card, Reason};
 use crate::eligible::Wishes;
-use crate::fit::{Load, Slot, alone};
+use crate::fit::{Load, On, Slot, alone};
+use crate::node_state::{Held, NodeState};
 use crate::pod::{Plan, PodRequest};
+use crate::reason::Reason;
 use crate::reuse::{self, Admission, Step};
 
 pub(crate) struct Problem<'a> {
-    pub(crate) cards: &'a [Card],
+    pub(crate) state: &'a NodeState,
     pub(crate) pod: PodRequest<'a>,
     pub(crate) steps: Vec<Step>,
     /// For each pool the cards whose slots init containers with an allocation have left in it.
@@ -27,8 +28,8 @@ pub(crate) struct Problem<'a> {
 }
 
 /// What is certain about one card.
-#[derive(Default)]
 struct Site {
+    memory_capacity: Memory,
     /// Load of the containers that hold cards already.
     allocated: Load,
     /// Nothing new of this pod is put on it.
@@ -37,35 +38,54 @@ struct Site {
 
 /// How a pod's requests become shares of a node's cards: whole cards where the hardware must enforce its limits, or where the
 /// node allocates no parts.
-pub fn sharing(cards: &[Card], preferences: &Preferences) -> Sharing {
-    let memory_scale = cards.first().and_then(|card| card.oversubscription).map(|of| of.memory_scale);
-    preferences.sharing(cards.iter().any(|card| card.undivided), memory_scale)
+pub fn sharing(node: &NodeCards, preferences: &Preferences) -> Sharing {
+    preferences.sharing(node.undivided, node.oversubscription.map(|of| of.memory_scale))
 }
 
-/// Host memory that a node with these cards has left for oversubscription.
-pub fn host_memory_left(cards: &[Card]) -> Memory {
-    let all = cards.first().and_then(|card| card.oversubscription).map_or(Memory::ZERO, |of| of.host_memory);
-    all.saturating_sub(cards.iter().map(|card| card.held.host).sum())
+// === impl Site ===
+
+impl Site {
+    fn new(barred: Option<Reason>, card: &Card) -> Self {
+        Self { memory_capacity: card.memory_capacity(), allocated: Load::default(), barred }
+    }
 }
 
 // === impl Problem ===
 
 impl<'a> Problem<'a> {
-    pub(crate) fn new(cards: &'a [Card], pod: &PodRequest<'a>) -> Self {
-        let wishes = Wishes::of(pod.preferences);
-        let mut sites: Vec<Site> =
-            cards.iter().map(|card| Site { barred: wishes.barred(card), ..Site::default() }).collect();
-        let sharing = sharing(cards, pod.preferences);
+    pub(crate) fn new(state: &'a NodeState, pod: &PodRequest<'a>) -> Self {
+        let wishes = Wishes::new(pod.preferences);
+        let cards = state.cards();
+        let mut sites: Vec<Site> = cards.iter().map(|card| Site::new(wishes.barred(card, &state.node), card)).collect();
+        let sharing = sharing(&state.node, pod.preferences);
         for (at, request, held) in reuse::allocated(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {
                 let share = pod.share(at, card).unwrap_or_else(|| request.share_of(cards[card].memory, sharing));
-                sites[card].allocated.allocate(&cards[card], pod.containers[at].kind, share);
+                let memory_capacity = sites[card].memory_capacity;
+                let on = On { card: &cards[card], held: &state.held[card], memory_capacity };
+                sites[card].allocated.allocate(on, pod.containers[at].kind, share);
             }
         }
         let held: Memory = sites.iter().map(|site| site.allocated.peak.host).sum();
-        let host_memory = host_memory_left(cards).max(held);
+        let host_memory = state.host_memory_left().max(held);
         let Admission { steps, lent } = Admission::new(pod);
-        Self { cards, pod: *pod, steps, lent, sites, sharing, host_memory }
+        Self { state, pod: *pod, steps, lent, sites, sharing, host_memory }
+    }
+
+    /// The node's cards.
+    pub(crate) fn cards(&self) -> &'a [Card] {
+        &self.state.node.cards
+    }
+
+    /// Links between the node's cards.
+    pub(crate) fn links(&self) -> &'a Links {
+        &self.state.node.links
+    }
+
+    /// A card with what other pods hold of it.
+    fn on(&self, card: usize) -> On<'a> {
+        let memory_capacity = self.sites[card].memory_capacity;
+        On { card: &self.cards()[card], held: &self.state.held[card], memory_capacity }
     }
 
     /// The pod's share of a card if these steps choose it, or what breaks in the worst draw.
@@ -90,8 +110,7 @@ impl<'a> Problem<'a> {
                 Step { drains: true, .. } => Slot::Drained,
                 Step { .. } => Slot::Drawn,
             };
-            let admitted =
-                self.share(card, index).and_then(|share| load.admit(&self.cards[card], step.kind, share, slot));
+            let admitted = self.share(card, index).and_then(|share| load.admit(self.on(card), step.kind, share, slot));
             admitted.map_err(|reason| (index, reason))?;
         }
         Ok(load)
@@ -99,7 +118,7 @@ impl<'a> Problem<'a> {
 
     /// What a step takes of a card; an error if that isn't the part that it asks for, and the card is smaller than the part.
     fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
-        let (request, memory) = (&self.steps[step].request, self.cards[card].memory);
+        let (request, memory) = (&self.steps[step].request, self.cards()[card].memory);
         if self.sharing != Sharing::Part && !request.is_within(memory) {
             return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
         }
@@ -120,7 +139,7 @@ impl<'a> Problem<'a> {
     /// Reason of a step that is to have as many cards like this one, beside those that the steps choose already.
     pub(crate) fn lacks_host_memory_for(&self, step: usize, card: usize, chosen_by: &[Vec<usize>]) -> Option<Reason> {
         let share = self.share(card, step).ok().filter(|share| !share.host.is_zero())?;
-        let chosen = (0..self.cards.len()).filter_map(|card| self.fit(card, &chosen_by[card]).ok());
+        let chosen = (0..self.cards().len()).filter_map(|card| self.fit(card, &chosen_by[card]).ok());
         let beside: Memory = chosen.map(|share| share.host).sum();
         self.exceeds_host_memory(beside.saturating_add(share.host.saturating_mul(self.steps[step].chosen)))
     }
@@ -132,10 +151,10 @@ impl<'a> Problem<'a> {
 
     /// The steps that choose each card in a plan. Positions that don't exist are passed over.
     pub(crate) fn chosen_by(&self, plan: &Plan) -> Vec<Vec<usize>> {
-        let mut chosen_by = vec![Vec::new(); self.cards.len()];
+        let mut chosen_by = vec![Vec::new(); self.cards().len()];
         for (index, step) in self.steps.iter().enumerate() {
             let chosen = plan.containers.get(step.container).map_or(&[][..], |container| &container.chosen);
-            for card in chosen.iter().filter(|card| **card < self.cards.len()) {
+            for card in chosen.iter().filter(|card| **card < self.cards().len()) {
                 chosen_by[*card].push(index);
             }
         }
@@ -149,7 +168,7 @@ impl<'a> Problem<'a> {
 
     /// Whether a card is one of those that a step asks for.
     pub(crate) fn is_of_kind(&self, card: usize, step: usize) -> bool {
-        self.cards[card].profile == self.pod.containers[self.steps[step].container].profile
+        self.cards()[card].requested_profile() == self.pod.containers[self.steps[step].container].profile.as_ref()
     }
 
     /// Whether a card can take a step's request by itself.
@@ -159,7 +178,7 @@ impl<'a> Problem<'a> {
 
     fn alone(&self, card: usize, step: usize) -> Result<(), Reason> {
         let share = self.share(card, step)?;
-        alone(&self.cards[card], share)?;
+        alone(self.on(card), share)?;
         self.lacks_host_memory([share].into_iter()).map_or(Ok(()), Err)
     }
 
@@ -188,16 +207,18 @@ impl<'a> Problem<'a> {
 
     /// Cards on which something of the pod may be put.
     pub(crate) fn open_cards(&self) -> Vec<usize> {
-        (0..self.cards.len()).filter(|card| self.sites[*card].barred.is_none()).collect()
+        (0..self.cards().len()).filter(|card| self.sites[*card].barred.is_none()).collect()
     }
 
     /// The first card that is the same to this pod; never another one for a card that it holds already.
     pub(crate) fn first_alike(&self, card: usize) -> usize {
         let facts = |card: usize| {
-            let Card { profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, .. } =
-                &self.cards[card];
-            let (is_open, busy) = (self.sites[card].barred.is_none(), self.cards[card].busy_steps());
-            (profile, memory, memory_capacity, cores_capacity, numa, free_slots, held, is_open, busy)
+            let is_open = self.sites[card].barred.is_none();
+            let On { card, held, .. } = self.on(card);
+            let Card { memory, scales, numa, .. } = card;
+            let free_slots = held.free_slots(card);
+            let held = Held { slots: 0, busy: held.busy_steps(), ..*held };
+            (card.requested_profile(), memory, scales, numa, free_slots, held, is_open)
         };
         let fresh = |card: usize| self.sites[card].allocated.is_fresh();
         let alike = |other: &usize| fresh(*other) && fresh(card) && facts(*other) == facts(card);
@@ -206,7 +227,7 @@ impl<'a> Problem<'a> {
 
     /// The pod's shares of cards that it holds already, with what later containers may draw there.
     pub(crate) fn allocated_shares(&self) -> Vec<(usize, Share)> {
-        let held = (0..self.cards.len()).filter(|card| !self.sites[*card].allocated.is_fresh());
+        let held = (0..self.cards().len()).filter(|card| !self.sites[*card].allocated.is_fresh());
         held.map(|card| (card, self.fit(card, &[]).unwrap_or(self.sites[card].allocated.peak))).collect()
     }
 
@@ -232,7 +253,7 @@ impl<'a> Problem<'a> {
 
     /// Where a card stands; `None` if that isn't known.
     pub(crate) fn numa(&self, card: usize) -> Option<u32> {
-        self.cards.get(card).and_then(|card| card.numa)
+        self.cards().get(card).and_then(|card| card.numa)
     }
 
     /// Whether all of these stand on one known NUMA node.

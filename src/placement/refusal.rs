@@ -1,13 +1,13 @@
 //! Why a container finds no cards, card by card.
 
-use crate::card::Reason;
 use crate::pod::NoPlan;
 use crate::problem::Problem;
+use crate::reason::Reason;
 
 /// The answer for a step that finds no cards beside those that were chosen before.
 pub(crate) fn no_cards(problem: &Problem<'_>, step: usize, chosen_by: &[Vec<usize>]) -> NoPlan {
     let pool = problem.pool(step, chosen_by);
-    let cards = 0..problem.cards.len();
+    let cards = 0..problem.cards().len();
     let mut reasons: Vec<_> = cards.map(|card| reason(problem, step, card, &chosen_by[card], &pool)).collect();
     for (card, reason) in reasons.iter_mut().enumerate().filter(|(_, reason)| reason.is_none()) {
         *reason = problem.lacks_host_memory_for(step, card, chosen_by);

@@ -8,7 +8,6 @@ use std::mem::replace;
 use divvy_api::Share;
 use divvy_api::pod::ContainerKind;
 
-use crate::links::Links;
 use crate::pod::NoPlan;
 use crate::policy::{Cost, Judge, Outcome, Policy};
 use crate::problem::Problem;
@@ -26,7 +25,6 @@ const MOST_CHOICES: usize = 512;
 
 pub(crate) struct Search<'a> {
     problem: &'a Problem<'a>,
-    links: &'a Links,
     policy: &'a Policy,
     judge: Judge<'a>,
     /// For each card the first one with the same facts.
@@ -56,15 +54,14 @@ struct Undo(Option<Share>);
 
 impl<'a> Search<'a> {
     /// An error if a step has no choice, whatever is chosen for the others.
-    pub(crate) fn new(problem: &'a Problem<'a>, links: &'a Links, policy: &'a Policy) -> Result<Self, NoPlan> {
+    pub(crate) fn new(problem: &'a Problem<'a>, policy: &'a Policy) -> Result<Self, NoPlan> {
         let (steps, order) = (problem.steps.len(), order(problem)?);
         Ok(Self {
             problem,
-            links,
             policy,
-            judge: Judge::new(problem, links, policy),
-            alike: (0..problem.cards.len()).map(|card| problem.first_alike(card)).collect(),
-            chosen_by: vec![Vec::new(); problem.cards.len()],
+            judge: Judge::new(problem, policy),
+            alike: (0..problem.cards().len()).map(|card| problem.first_alike(card)).collect(),
+            chosen_by: vec![Vec::new(); problem.cards().len()],
             outcome: Outcome { sets: vec![Vec::new(); steps], touched: problem.allocated_shares() },
             best: None,
             checks: 0,
@@ -224,7 +221,7 @@ impl<'a> Search<'a> {
     /// Whether two cards could change places in what is planned so far. Links make plans better or worse, but they
     /// matter to none as long as there isn't one.
     fn are_like(&self, a: usize, b: usize) -> bool {
-        let as_well_linked = self.best.is_none() || self.links.are_twins(a, b);
+        let as_well_linked = self.best.is_none() || self.problem.links().are_twins(a, b);
         self.alike[a] == self.alike[b] && self.chosen_by[a] == self.chosen_by[b] && as_well_linked
     }
 }
@@ -232,7 +229,7 @@ impl<'a> Search<'a> {
 /// Steps in the order of their choices, smallest first; but where drawn cards too must be on one NUMA node, the init
 /// containers that lend them come first. An error if a step has no choice, whatever is chosen for the others.
 fn order(problem: &Problem<'_>) -> Result<Vec<usize>, NoPlan> {
-    let hopeless = |step| Err(no_cards(problem, step, &vec![Vec::new(); problem.cards.len()]));
+    let hopeless = |step| Err(no_cards(problem, step, &vec![Vec::new(); problem.cards().len()]));
     let lenders_first = (0..problem.steps.len()).any(|step| problem.numa_strict(step) && problem.steps[step].drawn > 0);
     let gave_up = Err(NoPlan::GaveUp { steps: 0 });
     if problem.steps.len() > MOST_CHOICES {
@@ -240,14 +237,14 @@ fn order(problem: &Problem<'_>) -> Result<Vec<usize>, NoPlan> {
     }
     let mut order: Vec<(bool, usize, usize)> = Vec::new();
     for (index, step) in problem.steps.iter().enumerate() {
-        let wide = (0..problem.cards.len()).filter(|card| problem.takes(*card, index)).count();
+        let wide = (0..problem.cards().len()).filter(|card| problem.takes(*card, index)).count();
         if wide < (step.request.cards as usize).saturating_sub(problem.lent(index)) {
             return hopeless(index);
         }
         let lender = lenders_first && step.kind == ContainerKind::Init;
         order.push(if lender { (false, 0, index) } else { (true, wide, index) });
     }
-    if let Some(step) = (0..problem.cards.len()).find_map(|card| problem.drawn_in_vain(card)) {
+    if let Some(step) = (0..problem.cards().len()).find_map(|card| problem.drawn_in_vain(card)) {
         return hopeless(step);
     }
     let drawn = problem.allocated_shares();

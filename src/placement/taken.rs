@@ -1,29 +1,20 @@
 //! Amounts that a plan takes of each card.
 
-use divvy_api::gpunode::Oversubscription;
-use divvy_api::{Cores, Memory, Share};
+use std::sync::Arc;
 
-use crate::card::{Card, Held};
+use divvy_api::gpunode::{Oversubscription, Scales};
+use divvy_api::{Card, Memory, NodeCards};
+
+use crate::node_state::{NodeState, Taken};
 use crate::pod::{Plan, PodRequest};
 use crate::problem::Problem;
-
-/// What a pod takes of one card at its peak, however the kubelet draws.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// Position of the card.
-    pub card: usize,
-    /// The most that it holds at once.
-    pub share: Share,
-    /// Slots of the card that it may have.
-    pub slots: u32,
-}
 
 /// What a pod with this plan takes of each card that it may touch; `None` if its containers get in each other's way, or are to
 /// have cards whole that are too small for them.
 ///
 /// Whether other pods leave so much isn't checked: a share counts in full even where the card is overfilled.
-pub fn taken(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Option<Vec<Taken>> {
-    let boundless: Vec<Card> = cards.iter().map(without_bounds).collect();
+pub fn taken(node: &NodeCards, pod: &PodRequest<'_>, plan: &Plan) -> Option<Vec<Taken>> {
+    let boundless = NodeState::empty(Arc::new(without_bounds(node)));
     let problem = Problem::new(&boundless, pod);
     let chosen_by = problem.chosen_by(plan);
     let mut taken = Vec::new();
@@ -36,13 +27,14 @@ pub fn taken(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Option<Vec<Ta
     Some(taken)
 }
 
-fn without_bounds(card: &Card) -> Card {
-    Card {
-        memory_capacity: Memory::mib(u64::MAX),
-        cores_capacity: Cores::new(u32::MAX),
-        free_slots: u32::MAX,
-        held: Held::default(),
-        oversubscription: card.oversubscription.map(|of| Oversubscription { host_memory: Memory::mib(u64::MAX), ..of }),
-        ..card.clone()
+fn without_bounds(node: &NodeCards) -> NodeCards {
+    let scales = Scales { memory: u32::MAX, cores: u32::MAX };
+    let boundless = |card: &Card| Card { scales, slots: u32::MAX, ..card.clone() };
+    let endless = |of: Oversubscription| Oversubscription { host_memory: Memory::mib(u64::MAX), ..of };
+    NodeCards {
+        cards: node.cards.iter().map(boundless).collect(),
+        links: Arc::clone(&node.links),
+        undivided: node.undivided,
+        oversubscription: node.oversubscription.map(endless),
     }
 }

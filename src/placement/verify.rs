@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use divvy_api::CardId;
 
-use crate::card::{Card, Reason};
+use crate::node_state::NodeState;
 use crate::pod::{Plan, PodRequest};
 use crate::problem::Problem;
+use crate::reason::Reason;
 
 /// What is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,8 +77,9 @@ pub enum Misfit {
 ///
 /// Only the chosen cards are read: what the kubelet draws follows from the request. Containers that hold cards already are
 /// taken from the request, whatever the plan says of them.
-pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), Misfit> {
-    let problem = Problem::new(cards, pod);
+pub fn verify(state: &NodeState, pod: &PodRequest<'_>, plan: &Plan) -> Result<(), Misfit> {
+    let problem = Problem::new(state, pod);
+    let cards = problem.cards();
     let chosen_by = choices(&problem, plan)?;
     for (card, by) in chosen_by.iter().enumerate() {
         let barred = problem.barred(card).filter(|_| !by.is_empty()).cloned();
@@ -110,7 +112,8 @@ pub fn verify(cards: &[Card], pod: &PodRequest<'_>, plan: &Plan) -> Result<(), M
 
 /// The steps that choose each card.
 fn choices(problem: &Problem<'_>, plan: &Plan) -> Result<Vec<Vec<usize>>, Misfit> {
-    let (cards, containers) = (problem.cards, problem.pod.containers);
+    let cards = problem.cards();
+    let containers = problem.pod.containers;
     if plan.containers.len() != containers.len() {
         return Err(Misfit::Containers { planned: plan.containers.len(), containers: containers.len() });
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use divvy_api::annotation::{Planned, PlannedCards, Preferences};
 use divvy_api::pod::peak;
 use divvy_api::{ContainerRequest, Share};
-use divvy_placement::{Card, ContainerPlan, Links, NodeScore, Plan, PodRequest, Policy, plan, score};
+use divvy_placement::{ContainerPlan, NodeScore, NodeState, Plan, PodRequest, Policy, Taken, plan, score};
 
 mod amounts;
 pub mod extender;
@@ -24,7 +24,7 @@ pub struct Scene {
     /// Name of the node.
     pub name: String,
     /// Cards of the node with what is held of them.
-    pub cards: Vec<Card>,
+    pub state: NodeState,
 }
 
 /// A node for a pod.
@@ -43,10 +43,9 @@ pub struct Past {
     views: VecDeque<Vec<Scene>>,
 }
 
-/// The best node for a pod; or why the first of them can't take it. `links` are the nodes'.
+/// The best node for a pod; or why the first of them can't take it.
 pub fn choose(
     scenes: &[Scene],
-    links: &[&Links],
     requests: &[ContainerRequest],
     preferences: &Preferences,
     seed: u64,
@@ -56,10 +55,10 @@ pub fn choose(
     let (cards, nodes) = (policy(preferences.card_policy), policy(preferences.node_policy));
     let mut best: Option<(NodeScore, usize, Plan)> = None;
     let mut refusal = None;
-    for (node, (scene, links)) in scenes.iter().zip(links).enumerate() {
-        match plan(&scene.cards, links, &pod, &cards) {
+    for (node, scene) in scenes.iter().enumerate() {
+        match plan(&scene.state, &pod, &cards) {
             Ok(plan) => {
-                let score = score(&scene.cards, links, &pod, &plan, &nodes);
+                let score = score(&scene.state, &pod, &plan, &nodes);
                 if best.as_ref().is_none_or(|(better, ..)| score > *better) {
                     best = Some((score, node, plan));
                 }
@@ -75,7 +74,7 @@ pub fn choose(
 }
 
 fn written_out(scene: &Scene, requests: &[ContainerRequest], plan: &Plan) -> Planned {
-    let ids = |positions: &[usize]| positions.iter().map(|at| scene.cards[*at].id.clone()).collect();
+    let ids = |positions: &[usize]| positions.iter().map(|at| scene.state.cards()[*at].id.clone()).collect();
     let cards = |plan: &ContainerPlan| PlannedCards { chosen: ids(&plan.chosen), reused: ids(&plan.reused) };
     let containers = requests.iter().zip(&plan.containers).filter(|(container, _)| container.request.is_some());
     let containers = containers.map(|(container, plan)| (container.name.clone(), cards(plan))).collect();
@@ -87,19 +86,17 @@ fn written_out(scene: &Scene, requests: &[ContainerRequest], plan: &Plan) -> Pla
 impl Choice {
     /// Books the plan in the view that it was made from, so that the next pod is chosen beside it.
     pub fn reserve(&self, scenes: &mut [Scene], requests: &[ContainerRequest]) {
-        for (position, card) in scenes[self.node].cards.iter_mut().enumerate() {
+        let state = &mut scenes[self.node].state;
+        for card in 0..state.cards().len() {
+            let memory = state.cards()[card].memory;
             let containers = requests.iter().zip(&self.plan.containers).map(|(container, plan)| {
-                let holds = plan.chosen.contains(&position) || plan.reused.contains(&position);
-                let share = container.request.filter(|_| holds).map(|request| request.share_on(card.memory));
+                let holds = plan.chosen.contains(&card) || plan.reused.contains(&card);
+                let share = container.request.filter(|_| holds).map(|request| request.share_on(memory));
                 (container.kind, share.unwrap_or_default())
             });
             let share = peak(containers);
             if share != Share::default() {
-                card.held.memory = card.held.memory.saturating_add(share.memory);
-                card.held.cores = card.held.cores.saturating_add(share.cores);
-                card.held.exclusive |= share.exclusive;
-                card.held.pods += 1;
-                card.free_slots = card.free_slots.saturating_sub(1);
+                state.hold([Taken { card, share, slots: 1 }]);
             }
         }
     }
@@ -124,29 +121,17 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
-    use divvy_placement::Held;
+    use divvy_api::{Card, ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, NodeCards};
 
     use super::*;
 
     fn scene(name: &str) -> Scene {
-        let card = |number: u32| Card {
-            id: format!("GPU-{name}-{number}").parse().expect("a UUID"),
-            model: "H100".into(),
-            profile: None,
-            memory: Memory::mib(80 << 10),
-            memory_capacity: Memory::mib(80 << 10),
-            cores_capacity: Cores::FULL,
-            healthy: true,
-            numa: None,
-            free_slots: 32,
-            held: Held::default(),
-            undivided: false,
-            tier: divvy_api::Tier::Shim,
-            oversubscription: None,
-            busy: 0,
+        let card = |number: u32| {
+            let id = format!("GPU-{name}-{number}").parse().expect("a UUID");
+            Card { model: "H100".into(), slots: 32, ..Card::healthy(id, Memory::mib(80 << 10)) }
         };
-        Scene { name: name.to_owned(), cards: vec![card(0), card(1)] }
+        let node = NodeCards { cards: vec![card(0), card(1)], ..NodeCards::default() };
+        Scene { name: name.to_owned(), state: NodeState::empty(node.into()) }
     }
 
     fn requests(cards: u32, cores: u32) -> Vec<ContainerRequest> {
@@ -163,10 +148,9 @@ mod tests {
     #[test]
     fn reserved_plans_push_the_next_pod_aside_until_nothing_fits() {
         let mut scenes = vec![scene("a"), scene("b")];
-        let links = [&Links::default(), &Links::default()];
         let mut nodes = Vec::new();
         let refusal = loop {
-            match choose(&scenes, &links, &requests(2, 60), &Preferences::default(), 1) {
+            match choose(&scenes, &requests(2, 60), &Preferences::default(), 1) {
                 Ok(choice) => {
                     choice.reserve(&mut scenes, &requests(2, 60));
                     assert_eq!(choice.planned.node, scenes[choice.node].name);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::fixture::{AGES, node, pod as asking, share, status};
 use divvy_index::pod::PodView;
@@ -40,8 +40,9 @@ fn json(bytes: &[u8]) -> Value {
 
 /// Nothing is promised beyond what cards have.
 fn within_cards(index: &Index) {
-    for card in index.nodes().iter().flat_map(|node| &node.cards) {
-        assert!(card.held.memory <= card.memory_capacity && card.held.cores <= card.cores_capacity, "{card:?}");
+    for (card, held) in index.nodes().iter().flat_map(|node| node.state.each()) {
+        let is_within = held.memory <= card.memory_capacity() && held.cores <= card.cores_capacity();
+        assert!(is_within, "{card:?} {held:?}");
     }
 }
 
@@ -119,10 +120,8 @@ pub fn explain(bytes: &[u8]) {
 /// A node's report, as it is and beside others.
 pub fn gpu_node(bytes: &[u8]) {
     let index = index();
-    match serde_json::from_slice::<GpuNode>(bytes) {
-        Ok(node) => index.apply_gpu_node("n", &node),
-        Err(error) => index.apply_unreadable("n", &error.to_string()),
-    }
+    let Ok(report) = serde_json::from_slice::<GpuNodeReport>(bytes) else { return };
+    index.apply_gpu_node("n", report);
     assert_eq!((index.nodes().len(), index.overview().len()), (3, 3));
     let pod = asking("waiting", 1, 8, 30);
     let demand = index.demand("waiting").expect("it waits");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use divvy_api::Memory;
-use divvy_placement::{Link, Links};
+use divvy_api::{Link, Links};
 use divvy_simulate::trace::TraceNode;
 use fake_nvml::{PciLevel, Scenario};
 use rand::rngs::StdRng;

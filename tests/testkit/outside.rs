@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use divvy_api::pod::peak;
 use divvy_api::request::Sharing;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, GpuRequest, Memory, Share};
+use divvy_api::{
+    Card, CardId, ContainerKind, ContainerRequest, GpuRequest, Health, Links, Memory, NodeCards, Share, Tier,
+};
 use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
-use divvy_placement::{Card, Held};
+use divvy_placement::{Held, NodeState};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
 use crate::pods::GPU;
@@ -116,31 +119,40 @@ impl NodeView {
         self.holders(card).fold(Held::default(), |held, (_, share)| held.with(&share))
     }
 
-    /// The cards as placement wants them.
-    pub fn to_placement(&self) -> Vec<Card> {
+    /// The node as placement wants it, with these links between its cards.
+    pub fn to_placement(&self, links: &Links) -> NodeState {
         let slots: BTreeSet<&String> = self.containers().flat_map(|container| &container.slots).collect();
         let taken = |card: &CardView| slots.iter().filter(|slot| is_slot_of(slot, &card.id)).count();
-        let card = |card: &CardView| Card {
-            id: card.id.clone(),
-            model: card.model.as_str().into(),
-            profile: None,
-            memory: card.memory,
-            memory_capacity: card.memory,
-            cores_capacity: divvy_api::Cores::FULL,
-            healthy: card.healthy,
-            numa: card.numa,
-            free_slots: SLOTS_PER_CARD.saturating_sub(u32::try_from(taken(card)).unwrap_or(u32::MAX)),
-            held: self.held(card),
-            undivided: false,
-            tier: divvy_api::Tier::Shim,
-            oversubscription: None,
-            busy: 0,
+        let held = |card: &CardView| Held { slots: u32::try_from(taken(card)).unwrap_or(u32::MAX), ..self.held(card) };
+        let node = NodeCards {
+            cards: self.cards.iter().map(CardView::to_placement).collect(),
+            links: Arc::new(links.clone()),
+            ..NodeCards::default()
         };
-        self.cards.iter().map(card).collect()
+        NodeState { held: self.cards.iter().map(held).collect(), ..NodeState::empty(Arc::new(node)) }
     }
 
     fn containers(&self) -> impl Iterator<Item = &ContainerView> {
         self.pods.iter().flat_map(|pod| &pod.containers)
+    }
+}
+
+// === impl CardView ===
+
+impl CardView {
+    fn to_placement(&self) -> Card {
+        Card {
+            model: self.model.as_str().into(),
+            numa: self.numa,
+            slots: SLOTS_PER_CARD,
+            tier: Tier::Shim,
+            health: if self.healthy {
+                Health::Healthy
+            } else {
+                Health::unhealthy("the kubelet has no healthy device of it")
+            },
+            ..Card::healthy(self.id.clone(), self.memory)
+        }
     }
 }
 

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use divvy_api::config::SLOTS_PER_CARD;
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, Cores, Memory, ResourceNames, SlotId};
+use divvy_api::{Card, CardId, Cores, Links, Memory, ResourceNames, SlotId};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::Accounting;
 use divvy_node::container::{ContainerOptions, Containers};
 use divvy_node::kubelet::client::PodListClient;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice};
-use divvy_node_core::inventory::{CardInfo, Inventory};
+use divvy_node_core::inventory::{DeviceInfo, Inventory};
 use divvy_node_core::ledger::Ledger;
 use divvy_node_core::pod::{Pod, PodList};
 use divvy_placement::Policy;
@@ -44,14 +45,16 @@ impl OwnPart {
     /// An allocator whose journal lies in `directory`.
     pub fn new(directory: &Path) -> anyhow::Result<Self> {
         let tmpfs = tempfile::tempdir_in("/dev/shm").context("a tmpfs")?;
-        let card = |number: usize| -> anyhow::Result<CardInfo> {
-            Ok(CardInfo {
-                model: "NVIDIA H100 80GB HBM3".to_owned(),
-                ..CardInfo::healthy(format!("GPU-{number}").parse()?, Memory::mib(81_559))
-            })
+        let card = |number: usize| -> anyhow::Result<(Card, DeviceInfo)> {
+            let card = Card {
+                model: "NVIDIA H100 80GB HBM3".into(),
+                slots: SLOTS_PER_CARD,
+                ..Card::healthy(format!("GPU-{number}").parse()?, Memory::mib(81_559))
+            };
+            Ok((card, DeviceInfo::default()))
         };
         let cards = (0..CARDS).map(card).collect::<anyhow::Result<Vec<_>>>()?;
-        let ids: Vec<CardId> = cards.iter().map(|card| card.id.clone()).collect();
+        let ids: Vec<CardId> = cards.iter().map(|(card, _)| card.id.clone()).collect();
         let delivery = Containers::new(
             ContainerOptions {
                 // As the default, /run, is.
@@ -71,16 +74,13 @@ impl OwnPart {
             node_name: "bench".to_owned(),
             names: ResourceNames::default(),
             defaults: Defaults { memory: None, cores: Cores::ZERO },
-            slots_per_card: 32,
-            scales: divvy_api::gpunode::Scales::WHOLE,
-            oversubscription: None,
             policy: Policy::default(),
             accounting_namespaces: BTreeSet::new(),
         };
         let (ledger, _) = Ledger::open(&directory.join("own-ledger"))?;
         let mut allocator = Allocator::new(settings, ledger, Arc::new(delivery));
-        allocator.set_inventory(Arc::new(Inventory { cards, ..Inventory::default() }));
-        let slots = ids.iter().flat_map(|card| (0..32).map(|number| card.slot(number))).collect();
+        allocator.set_inventory(Arc::new(Inventory::new(cards, Links::default())));
+        let slots = ids.iter().flat_map(|card| (0..SLOTS_PER_CARD).map(|number| card.slot(number))).collect();
         Ok(Self { allocator, slots, _tmpfs: tmpfs })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use divvy_api::annotation::MOST_ITEMS;
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeSpec, GpuNodeStatus, ShareStatus};
-use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount, Share};
+use divvy_api::{ContainerKind, Cores, GpuRequest, Links, Memory, MemoryAmount, Share};
 use divvy_index::Index;
 use divvy_index::demand::SchedulingConfig;
 use divvy_placement::{Expected, ExpectedRequests, Kind};
@@ -171,7 +171,6 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
     let uuid = |card: usize| format!("GPU-5f3a9c10-{at:04x}-4000-8000-{card:012}").parse().expect("a card's name");
     let card = |number: usize| CardStatus {
         numa: Some(u32::from(number >= 4)),
-        topology: (0..CARDS).map(|other| if other == number { "X" } else { "NV18" }).collect::<Vec<_>>().join(" "),
         ..CardStatus::healthy(uuid(number), "NVIDIA H100 80GB HBM3", Memory::mib(81_559))
     };
     let share = |number: usize, rng: &mut StdRng| ShareStatus {
@@ -191,6 +190,7 @@ fn report(at: usize, name: &str, rng: &mut StdRng) -> GpuNode {
     let ready = json!({"type": "Ready", "status": "True", "reason": "Registered", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = GpuNodeStatus {
         cards: (0..CARDS).map(card).collect(),
+        links: Links::nvswitch(CARDS, 18).groups(),
         shares: (0..8).map(|number| share(number, rng)).collect(),
         conditions: vec![serde_json::from_value(ready).expect("a condition")],
         ..GpuNodeStatus::default()

@@ -97,7 +97,7 @@ impl<A: Definition> Entry for PodGroupObject<A> {
         namespaced(namespace_of(&self.metadata), name_of(&self.metadata)).into()
     }
 
-    fn apply(&self, index: &Index) {
+    fn apply(self, index: &Index) {
         index.apply_pod_group(self.group(), PodGroupSpec::read(A::API, &self.spec));
     }
 

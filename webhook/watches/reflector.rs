@@ -141,8 +141,9 @@ impl Watches {
         while let Ok(Some(event)) = timeout(SILENCE, events.next()).await {
             let seen = match event {
                 Ok(WatchEvent::Added(entry) | WatchEvent::Modified(entry)) => {
+                    let version = entry.resource_version();
                     entry.apply(&self.index);
-                    entry.resource_version()
+                    version
                 }
                 Ok(WatchEvent::Deleted(entry)) => {
                     entry.delete(&self.index);

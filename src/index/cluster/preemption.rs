@@ -82,10 +82,10 @@ impl Index {
             (priorities.first().copied(), priorities.len(), priorities, Arc::clone(&node.name))
         };
         let (node, victims) = with_victims.into_iter().filter_map(on_node).min_by_key(cost)?;
-        let cards = node.cards_without(|holder| victims.iter().any(|victim| victim.uid == holder.uid));
-        let plan = plan(&cards, &node.links, &allowed.request(), &query.policies.cards).ok()?;
+        let cleared = node.state_without(|holder| victims.iter().any(|victim| victim.uid == holder.uid));
+        let plan = plan(&cleared, &allowed.request(), &query.policies.cards).ok()?;
         let (source, deadline) = (Source::Nomination, now + REPORTED_WITHIN);
-        let kept = Reservation::new(source, Arc::clone(demand), &node.name, (&cards, &plan), deadline);
+        let kept = Reservation::new(source, Arc::clone(demand), &node.name, (node.cards(), &plan), deadline);
         self.publish(&mut state, |state| state.reserve(&demand.uid, kept));
         let uids = victims.iter().map(|victim| Arc::clone(&victim.uid)).collect();
         state.victims.insert(Arc::clone(&demand.uid), uids);
@@ -103,7 +103,7 @@ impl Index {
             let name = state.reservation_of(&demand.uid).map(|kept| kept.planned.node.clone());
             let node = name.and_then(|name| self.node(&name));
             let node = node.filter(|node| node.refusal(&demand).is_none() && node.is_open_to(&demand));
-            let fits = |node: Node| node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.cards);
+            let fits = |node: Node| node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.state);
             if node.is_none_or(|node| state.has_lost_victims(&demand.uid, &node) || fits(node.without(&demand))) {
                 state.victims.remove(&demand.uid);
                 self.publish(&mut state, |state| state.failed(&demand.uid));

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use divvy_api::annotation::{self, Planned, PolicyName};
-use divvy_api::gpunode::{Health, Oversubscription, Scales};
+use divvy_api::gpunode::{GpuNode, GpuNodeReport, HealthStatus, Oversubscription, Scales};
 use divvy_api::names::annotation::{AVOID_CARD_UUID, CARD_MODEL, CARD_UUID, OVERSUBSCRIBE, PLANNED, TIER};
 use divvy_api::names::taint;
 use divvy_api::pod::wire::Resources;
 use divvy_api::{Memory, Tier};
 use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 use crate::fixture::{AGES, condition, cut, node, pod, share, status};
@@ -22,7 +23,7 @@ use crate::{Feasibility, Unschedulable};
 fn index(nodes: &[&GpuNode]) -> Index {
     let index = Index::new(SchedulingConfig::default());
     for node in nodes {
-        index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), node);
+        index.apply_gpu_node(node.metadata.name.as_deref().expect("a name"), *node);
     }
     index
 }
@@ -33,7 +34,7 @@ fn demand(pod: &PodView) -> Arc<Demand> {
 
 /// What is held of each card, in GiB.
 fn held(index: &Index, node: &str) -> Vec<u64> {
-    index.node(node).expect("it has reported").cards.iter().map(|card| card.held.memory.as_mib() >> 10).collect()
+    index.node(node).expect("it has reported").state.held.iter().map(|held| held.memory.as_mib() >> 10).collect()
 }
 
 fn card_of(planned: &Planned) -> &str {
@@ -157,7 +158,8 @@ fn busy_gpus_come_last_and_reservations_stay() {
         let ranking = index.rank(&Query::new(&demand, index.config()), &names, true);
         names[ranking.fitting.iter().max_by_key(|(_, score)| *score).expect("room").0.name]
     };
-    let busy = |index: &Index| index.node("n1").expect("known").cards.iter().map(|card| card.busy).collect::<Vec<_>>();
+    let busy =
+        |index: &Index| index.node("n1").expect("known").state.held.iter().map(|held| held.busy).collect::<Vec<_>>();
     for policy in [PolicyName::Binpack, PolicyName::Spread, PolicyName::LeastFragmentation, PolicyName::Topology] {
         let config = SchedulingConfig {
             card_policy: policy,
@@ -214,9 +216,12 @@ fn node_with_inconsistent_report_takes_no_pods() {
     insta::assert_debug_snapshot!(lies);
 
     let index = index(&[&node("n1", 1), &node("n2", 1)]);
-    index.apply_unreadable("n1", "missing field `uuid` at line 1 column 7");
+    index.apply_gpu_node(
+        "n1",
+        GpuNodeReport::read(ObjectMeta::default(), &serde_json::json!({ "status": { "cards": [{}] } })),
+    );
     let closed = index.node("n1").expect("it is known").closed.clone();
-    assert_eq!(closed.as_deref(), Some("GpuNode can't be decoded: missing field `uuid` at line 1 column 7"));
+    assert_eq!(closed.as_deref(), Some("GpuNode can't be decoded: status.cards[0].uuid is missing"));
     assert!(index.node("n2").expect("it is known").closed.is_none(), "the others aren't concerned");
 }
 
@@ -227,7 +232,7 @@ fn cordoned_gpus_take_nothing_and_equal_nodes_share_links() {
     let index = index(&[&n1, &n2]);
     let planned = index.reserve(&demand(&pod("a", 1, 1, 0)), "n1", Instant::now()).expect("the other card");
     assert_eq!(card_of(&planned), "GPU-n1-1");
-    let links = |name: &str| Arc::clone(&index.node(name).expect("it is known").links);
+    let links = |name: &str| Arc::clone(&index.node(name).expect("it is known").state.node.links);
     assert!(Arc::ptr_eq(&links("n1"), &links("n2")));
     index.delete_gpu_node("n1");
     assert!(index.node("n1").is_none());
@@ -267,7 +272,7 @@ fn infeasible_pods_are_judged_against_empty_nodes() {
     let [mut full, mut closed, mut sick] = [node("full", 2), node("closed", 2), node("sick", 2)];
     status(&mut full).shares = vec![share(&full, "a", 0, 40, 100), share(&full, "b", 1, 40, 100)];
     status(&mut closed).conditions = vec![condition("Draining", "True", "the daemon is about to stop")];
-    status(&mut sick).cards[0].health = Health::Unhealthy;
+    status(&mut sick).cards[0].health = HealthStatus::Unhealthy;
     let index = index(&[&full, &closed, &sick]);
     let told = |cards, gib, wish: &[(&str, &str)]| {
         let annotations = wish.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -506,7 +511,7 @@ fn reasons_of_few_nodes_are_detailed_and_of_many_short() {
         let mut node = node(name, 2);
         let shares = [share(&node, "a", 0, 1 + number % 20, 60), share(&node, "b", 1, 30, 100)];
         status(&mut node).shares = shares[..if number % 2 == 0 { 2 } else { 1 }].into();
-        status(&mut node).cards[1].health = Health::Unhealthy;
+        status(&mut node).cards[1].health = HealthStatus::Unhealthy;
         index.apply_gpu_node(name, &node);
     }
     insta::assert_snapshot!(refused(&index, &names[..3], &pod("x", 1, 40, 0)), @r"
@@ -551,7 +556,7 @@ fn reasons_stay_the_same_when_unrelated_pods_move() {
 fn node_whose_kubelet_has_no_gpus_takes_no_pods_until_it_has() {
     let index = Index::new(SchedulingConfig::default());
     let mut sick = node("sick", 1);
-    status(&mut sick).cards[0].health = Health::Unhealthy;
+    status(&mut sick).cards[0].health = HealthStatus::Unhealthy;
     let mut instances = node("instances", 1);
     cut(&mut instances, &[10, 20]);
     for card in &mut status(&mut instances).cards {

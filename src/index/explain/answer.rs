@@ -1,9 +1,7 @@
 //! Answer of one node to a pod.
 
-use std::sync::Arc;
-
-use divvy_api::{CardId, Memory, MigProfile, Tier};
-use divvy_placement::{Card, NodeScore, Plan, Reason, host_memory_left, score};
+use divvy_api::{Card, CardId, Memory, MigProfile, Tier};
+use divvy_placement::{Held, NodeScore, NodeState, Plan, Reason, score};
 use serde::Serialize;
 
 use crate::fit::Query;
@@ -107,10 +105,10 @@ pub struct Part {
     pub capacity: u64,
 }
 
-/// Host memory of a node with these cards for what isn't on them; `None`: it oversubscribes no memory.
-pub(super) fn host_memory(cards: &[Card]) -> Option<Part> {
-    let capacity = cards.first()?.oversubscription?.host_memory;
-    Some(Part { free: host_memory_left(cards).as_mib(), capacity: capacity.as_mib() })
+/// Host memory of a node for what isn't on its cards; `None`: it oversubscribes no memory.
+pub(super) fn host_memory(state: &NodeState) -> Option<Part> {
+    let capacity = state.node.oversubscription?.host_memory.saturating_sub(state.host_elsewhere);
+    Some(Part { free: state.host_memory_left().as_mib(), capacity: capacity.as_mib() })
 }
 
 // === impl NodeAnswer ===
@@ -124,15 +122,15 @@ impl NodeAnswer {
         is_late: bool,
     ) -> (Self, Option<NodeScore>) {
         let demand = query.demand;
-        let cards = node.cards_without(|holder| holder.uid == demand.uid);
+        let state = node.state_without(|holder| holder.uid == demand.uid);
         let late =
             || WhyNot { reason: "node(s) were not evaluated in time".into(), container: None, of_cards: Vec::new() };
-        let plan = if is_late { Err(late()) } else { node.plan(&cards, query) };
+        let plan = if is_late { Err(late()) } else { node.plan(&state, query) };
         let rating = plan
             .as_ref()
             .ok()
             .filter(|_| barred.is_none())
-            .map(|plan| score(&cards, &node.links, &demand.request(), plan, &query.policies.nodes));
+            .map(|plan| score(&state, &demand.request(), plan, &query.policies.nodes));
         let (fits, why_not) = match &plan {
             Ok(_) if barred.is_some() => (Fits::Barred, None),
             Ok(_) => (Fits::Now, None),
@@ -163,9 +161,9 @@ impl NodeAnswer {
             barred,
             lower: lower.map(|holder| holder.uid.to_string()).collect(),
             tier: node.tier,
-            host_memory_mi: host_memory(&cards),
+            host_memory_mi: host_memory(&state),
             ledger_revision: node.ledger_revision,
-            cards: (0..cards.len()).map(|at| CardAnswer::of(node, &cards, at, &plan)).collect(),
+            cards: state.each().enumerate().map(|(at, (card, held))| CardAnswer::new(at, card, held, &plan)).collect(),
         };
         (answer, rating)
     }
@@ -174,27 +172,26 @@ impl NodeAnswer {
 // === impl CardAnswer ===
 
 impl CardAnswer {
-    fn of(node: &Node, cards: &[Card], at: usize, plan: &Result<Plan, WhyNot>) -> Self {
-        let Card { id, model, profile, memory_capacity, cores_capacity, healthy, held, .. } = &cards[at];
-        let gives = *healthy && !held.exclusive;
+    fn new(at: usize, card: &Card, held: &Held, plan: &Result<Plan, WhyNot>) -> Self {
+        let gives = card.is_healthy() && !held.exclusive;
         let part =
             |capacity: u64, held: u64| Part { free: if gives { capacity.saturating_sub(held) } else { 0 }, capacity };
         let reason = plan.as_ref().err().and_then(|why_not| why_not.of_cards.get(at)?.as_ref());
-        let unhealthy_reason = node.unhealthy.get(&at).map(Arc::as_ref);
+        let unhealthy_reason = (!card.is_healthy()).then(|| card.health.to_string());
         Self {
-            uuid: id.clone(),
-            model: model.to_string(),
-            profile: profile.clone(),
-            memory_mi: part(memory_capacity.as_mib(), held.memory.as_mib()),
+            uuid: card.id.clone(),
+            model: card.model.to_string(),
+            profile: card.requested_profile().cloned(),
+            memory_mi: part(card.memory_capacity().as_mib(), held.memory.as_mib()),
             held_host_memory_mi: held.host,
-            cores: part(cores_capacity.units().into(), held.cores.units().into()),
+            cores: part(card.cores_capacity().units().into(), held.cores.units().into()),
             pods: held.pods,
             exclusive: held.exclusive,
             chosen: plan
                 .as_ref()
                 .is_ok_and(|plan| plan.containers.iter().any(|container| container.chosen.contains(&at))),
             reason: match reason {
-                Some(Reason::Unhealthy) | None => unhealthy_reason.map(str::to_owned),
+                Some(Reason::Unhealthy) | None => unhealthy_reason,
                 Some(reason) => Some(reason.to_string()),
             },
         }

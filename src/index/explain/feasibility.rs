@@ -160,7 +160,7 @@ fn best_of(
 fn could_ever(view: &View, query: &Query<'_>, is_late: impl Fn() -> bool) -> bool {
     let Preferences { cards, avoid_cards, .. } = &query.demand.preferences;
     let named: HashSet<&CardId, foldhash::fast::RandomState> = cards.iter().chain(avoid_cards).collect();
-    let is_named = |node: &Node| !named.is_empty() && node.cards.iter().any(|card| named.contains(&card.id));
+    let is_named = |node: &Node| !named.is_empty() && node.cards().iter().any(|card| named.contains(&card.id));
     let mut kinds: HashSet<u64, foldhash::fast::RandomState> = HashSet::default();
     let mut to_try = view.kinds().filter(|(kind, node)| is_named(node) || kinds.insert(*kind));
     let would_fit = |(_, node): (u64, &Arc<Node>)| is_late() || node.why_never(query).is_none();

@@ -1,7 +1,7 @@
 //! Every node as the index has it: the answer of `/inspect`.
 
-use divvy_api::Memory;
-use divvy_placement::Card;
+use divvy_api::{Card, Memory};
+use divvy_placement::Held;
 use serde::Serialize;
 
 use crate::cluster::Index;
@@ -74,9 +74,9 @@ impl NodeOverview {
             name: node.name.to_string(),
             closed: node.closed.as_ref().map(ToString::to_string),
             tier: node.tier.to_string(),
-            host_memory_mi: host_memory(&node.cards),
+            host_memory_mi: host_memory(&node.state),
             ledger_revision: node.ledger_revision,
-            cards: node.cards.iter().map(CardOverview::of).collect(),
+            cards: node.state.each().map(|(card, held)| CardOverview::new(card, held)).collect(),
         }
     }
 }
@@ -84,18 +84,18 @@ impl NodeOverview {
 // === impl CardOverview ===
 
 impl CardOverview {
-    fn of(card: &Card) -> Self {
+    fn new(card: &Card, held: &Held) -> Self {
         Self {
             uuid: card.id.to_string(),
             model: card.model.to_string(),
-            healthy: card.healthy,
-            memory_mi: card.memory_capacity.as_mib(),
-            held_memory_mi: card.held.memory.as_mib(),
-            held_host_memory_mi: card.held.host,
-            cores: card.cores_capacity.units(),
-            held_cores: card.held.cores.units(),
-            exclusive: card.held.exclusive,
-            pods: card.held.pods,
+            healthy: card.is_healthy(),
+            memory_mi: card.memory_capacity().as_mib(),
+            held_memory_mi: held.memory.as_mib(),
+            held_host_memory_mi: held.host,
+            cores: card.cores_capacity().units(),
+            held_cores: held.cores.units(),
+            exclusive: held.exclusive,
+            pods: held.pods,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use divvy_api::names::GATE;
 use divvy_api::{CardId, GpuRequest};
-use divvy_placement::{Card, plan};
+use divvy_placement::{NodeState, plan};
 use serde::Serialize;
 
 use crate::cluster::Index;
@@ -245,15 +245,15 @@ impl Search<'_> {
         holder.uid == self.demand.uid
     }
 
-    /// A change that makes the node have these cards for this demand.
-    fn found(&self, change: Change, node: &Node, cards: &[Card], demand: &Demand) -> Suggestion {
+    /// A change that brings the node into this state for this demand.
+    fn found(&self, change: Change, node: &Node, state: &NodeState, demand: &Demand) -> Suggestion {
         let policies = demand.policies(self.config);
-        let planned = plan(cards, &node.links, &demand.request(), &policies.cards).ok();
+        let planned = plan(state, &demand.request(), &policies.cards).ok();
         let chosen = planned.iter().flat_map(|plan| &plan.containers).flat_map(|container| &container.chosen);
         let mut chosen: Vec<usize> = chosen.copied().collect();
         chosen.sort_unstable();
         chosen.dedup();
-        let gpus = chosen.iter().filter_map(|at| cards.get(*at)).map(|card| card.id.clone()).collect();
+        let gpus = chosen.iter().filter_map(|at| state.cards().get(*at)).map(|card| card.id.clone()).collect();
         Suggestion { cards: gpus, ..self.suggestion(change, Some(node)) }
     }
 

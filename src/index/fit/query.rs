@@ -2,8 +2,8 @@
 
 use divvy_api::annotation::PolicyName;
 use divvy_placement::{
-    AnyPod, Card, CardShares, CardTable, ExpectedRequests, Lacking, NodeCards, NodeScore, OneCard, OneRequest, Taken,
-    plan, score, taken,
+    AnyPod, CardRow, CardShares, CardTable, ExpectedRequests, Lacking, NodeScore, NodeState, OneCard, OneRequest,
+    Taken, plan, score, taken,
 };
 
 use crate::demand::{Demand, Policies, SchedulingConfig};
@@ -65,7 +65,7 @@ impl<'a> Query<'a> {
 
     /// The share of each card that the pod would take of a node with these numbers; `None` if it doesn't fit. Its plan may
     /// name other cards that have as little left.
-    pub(crate) fn takes(&self, node: &Node, ground: NodeCards<'_>) -> Option<CardShares> {
+    pub(crate) fn takes(&self, node: &Node, ground: CardRow<'_>) -> Option<CardShares> {
         if self.demand.claiming() == 0 {
             return Some(CardShares::new());
         }
@@ -73,33 +73,32 @@ impl<'a> Query<'a> {
             return None;
         }
         let Some(claimant) = self.claimant() else {
-            let plan = plan(&node.cards, &node.links, &self.demand.request(), &self.policies.cards).ok()?;
-            let taken = taken(&node.cards, &self.demand.request(), &plan)?;
+            let plan = plan(&node.state, &self.demand.request(), &self.policies.cards).ok()?;
+            let taken = taken(&node.state.node, &self.demand.request(), &plan)?;
             return Some(taken.into_iter().map(|Taken { card, share, .. }| (card, share)).collect());
         };
-        ground.tightest(|| &node.cards, claimant)
+        ground.tightest(|| &node.state.node, claimant)
     }
 
     /// Score of the best plan on the node; `None` if there is none.
     pub(crate) fn rate(&self, node: &Node) -> Option<NodeScore> {
-        self.rate_on(node, &node.cards)
+        self.rate_on(node, &node.state)
     }
 
     /// Score of the best plan if the pod itself held nothing there.
     pub(crate) fn rate_without_itself(&self, node: &Node) -> Option<NodeScore> {
-        self.rate_on(node, &node.cards_without(|holder| holder.uid == self.demand.uid))
+        self.rate_on(node, &node.state_without(|holder| holder.uid == self.demand.uid))
     }
 
-    /// Whether there is a plan on these cards of the node.
-    pub fn fits(&self, node: &Node, cards: &[Card]) -> bool {
-        self.rate_on(node, cards).is_some()
+    /// Whether there is a plan in this state of the node.
+    pub fn fits(&self, node: &Node, state: &NodeState) -> bool {
+        self.rate_on(node, state).is_some()
     }
 
     /// Score of the best plan without a search, if the query isn't slow; maybe `None` if no plan is as good as `least`.
     pub(crate) fn rate_quickly(&self, view: &View, place: u32, least: Option<&NodeScore>) -> Option<NodeScore> {
         let Kind::Single(single) = &self.kind else { return None };
-        let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
-        let (_, score) = view.ground(place)?.best(cards, single, least)?;
+        let (_, score) = view.ground(place)?.best(|| view.node_cards(place), single, least)?;
         self.is_served(view, place).then_some(score)
     }
 
@@ -112,9 +111,8 @@ impl<'a> Query<'a> {
 
     /// Upper bound of the score, found without a search; `None` if there is no plan.
     pub(crate) fn at_best(&self, view: &View, place: u32) -> Option<NodeScore> {
-        let cards = || view.node(place).map_or(&[][..], |node| &node.cards);
         let Kind::Several(several, _) = &self.kind else { return self.rate_quickly(view, place, None) };
-        let score = view.ground(place)?.at_best(cards, several)?;
+        let score = view.ground(place)?.at_best(|| view.node_cards(place), several)?;
         self.is_served(view, place).then_some(score)
     }
 
@@ -123,20 +121,20 @@ impl<'a> Query<'a> {
         !self.demand.asks_of_nodes() || view.node(place).is_some_and(|node| node.never(self.demand).is_none())
     }
 
-    fn rate_on(&self, node: &Node, cards: &[Card]) -> Option<NodeScore> {
+    fn rate_on(&self, node: &Node, state: &NodeState) -> Option<NodeScore> {
         if node.refusal(self.demand).is_some() {
             return None;
         }
         let Policies { cards: by, nodes } = &self.policies;
         match &self.kind {
             Kind::Single(single) => {
-                let grounds = CardTable::of(cards, &node.links);
-                grounds.at(0)?.best(|| cards, single, None).map(|(_, score)| score)
+                let grounds = CardTable::new(state);
+                grounds.at(0)?.best(|| &*state.node, single, None).map(|(_, score)| score)
             }
             Kind::Several(..) => {
                 let request = self.demand.request();
-                let plan = plan(cards, &node.links, &request, by).ok()?;
-                Some(score(cards, &node.links, &request, &plan, nodes))
+                let plan = plan(state, &request, by).ok()?;
+                Some(score(state, &request, &plan, nodes))
             }
         }
     }

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use divvy_api::ContainerRequest;
-use divvy_placement::{Card, Lacking, NoPlan, Plan, Reason, plan, summary};
+use divvy_api::{Card, ContainerRequest, Health, NodeCards};
+use divvy_placement::{Lacking, NoPlan, NodeState, Plan, Reason, plan, summary};
 
 use crate::demand::{Demand, Exceeded};
 use crate::fit::Query;
@@ -32,7 +32,7 @@ pub(crate) struct WhyNot {
 impl Node {
     /// Why the pod doesn't fit here; `None` if it does.
     pub(crate) fn why_not(&self, query: &Query<'_>) -> Option<Arc<str>> {
-        self.plan(&self.cards, query).err().map(|why_not| why_not.reason)
+        self.plan(&self.state, query).err().map(|why_not| why_not.reason)
     }
 
     /// Why the pod wouldn't fit even if all cards were healthy and free; `None` if it might. A node that hasn't reported its
@@ -44,9 +44,9 @@ impl Node {
         if let Some(reason) = self.never(query.demand) {
             return Some(WhyNot::by_node(reason));
         }
-        let free = |card: Card| Card { healthy: true, ..card };
-        let cards: Vec<Card> = self.cards_without(|_| true).into_iter().map(free).collect();
-        self.place(&cards, query).err().filter(|why_not| why_not.container.is_some())
+        self.place(&healed(self.state_without(|_| true), |_| true), query)
+            .err()
+            .filter(|why_not| why_not.container.is_some())
     }
 
     /// Which quota alone keeps the pod from this node; `asked` is what it requests apart from quotas.
@@ -55,25 +55,25 @@ impl Node {
         asked.rate_without_itself(self).map(|_| Arc::clone(&by.reason))
     }
 
-    /// The best plan on these cards of the node.
-    pub(crate) fn plan(&self, cards: &[Card], query: &Query<'_>) -> Result<Plan, WhyNot> {
+    /// The best plan in this state of the node.
+    pub(crate) fn plan(&self, state: &NodeState, query: &Query<'_>) -> Result<Plan, WhyNot> {
         if let Some(message) = &self.closed {
             return Err(WhyNot::by_node(format!("node(s) were not ready for GPU pods: {message}").into()));
         }
         match self.never(query.demand) {
             Some(reason) => Err(WhyNot::by_node(reason)),
-            None => self.place(cards, query),
+            None => self.place(state, query),
         }
     }
 
     /// The best plan, whether the node serves the pod or not.
-    fn place(&self, cards: &[Card], query: &Query<'_>) -> Result<Plan, WhyNot> {
+    fn place(&self, state: &NodeState, query: &Query<'_>) -> Result<Plan, WhyNot> {
         if let Some(too_few) =
             query.demand.containers.iter().find_map(|container| self.too_few_for(container, query.demand))
         {
             return Err(too_few);
         }
-        plan(cards, &self.links, &query.demand.request(), &query.policies.cards).map_err(|none| match none {
+        plan(state, &query.demand.request(), &query.policies.cards).map_err(|none| match none {
             NoPlan::Nothing { container, reasons, .. } => {
                 WhyNot { reason: summary(&reasons).into(), container: Some(container), of_cards: reasons }
             }
@@ -86,8 +86,9 @@ impl Node {
         let ContainerRequest { name, profile, request, .. } = container;
         let wanted = request.as_ref()?.cards as usize;
         let by_hardware = demand.preferences.wants_instances();
-        let is_such = |card: &&Card| card.profile == *profile && (card.id.is_instance() || !by_hardware);
-        let has = self.cards.iter().filter(is_such).count();
+        let is_such =
+            |card: &&Card| card.requested_profile() == profile.as_ref() && (card.id.is_instance() || !by_hardware);
+        let has = self.cards().iter().filter(is_such).count();
         let reason = match profile {
             _ if has == 0 || has >= wanted => return None,
             None if by_hardware => format!("Insufficient MIG instances ({wanted} requested, {has} on the node)"),
@@ -102,8 +103,17 @@ impl Node {
         let lower = |holder: &Holder| holder.priority < query.demand.priority;
         self.refusal(query.demand).is_none()
             && self.holders.iter().any(lower)
-            && query.fits(self, &self.cards_without(lower))
+            && query.fits(self, &self.state_without(lower))
     }
+}
+
+/// A state with some of its cards healthy, by position.
+pub(crate) fn healed(state: NodeState, is_healed: impl Fn(usize) -> bool) -> NodeState {
+    let mut node = NodeCards::clone(&state.node);
+    for (_, card) in node.cards.iter_mut().enumerate().filter(|(at, _)| is_healed(*at)) {
+        card.health = Health::Healthy;
+    }
+    NodeState { node: Arc::new(node), ..state }
 }
 
 // === impl WhyNot ===
@@ -123,7 +133,7 @@ impl ReasonSummaries {
         let lacking = if let Some(lacking) = query.lacking(view, place) {
             lacking
         } else {
-            let why_not = node.plan(&node.cards, query).err()?;
+            let why_not = node.plan(&node.state, query).err()?;
             if why_not.of_cards.is_empty() {
                 return Some(why_not.reason);
             }

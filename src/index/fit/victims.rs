@@ -24,7 +24,7 @@ impl Query<'_> {
                 is_evicted || (holder.is_nominated && is_lower(holder))
             };
             Instant::now() < deadline
-                && self.fits(node, &node.cards_without(|holder| is_gone(holder) || holder.uid == self.demand.uid))
+                && self.fits(node, &node.state_without(|holder| is_gone(holder) || holder.uid == self.demand.uid))
         };
         let mut more: Vec<&Holder> = Vec::new();
         if !fits_without(&more) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use divvy_placement::nodes::forecast::{MOST_SEVERAL, NodeOutlook};
 use divvy_placement::{
-    Allocatable, Card, CardTable, ExpectedRequests, Forecast, FreeCapacity, NodeCards, NodeScore, SlotWeights,
+    Allocatable, CardRow, CardTable, ExpectedRequests, Forecast, FreeCapacity, NodeScore, SlotWeights, capacity,
 };
 use foldhash::fast::RandomState;
 
@@ -164,7 +164,7 @@ impl FragmentationScorer {
     ) -> Vec<(NodeRef, NodeScore)> {
         self.catch_up(view);
         let own = own.and_then(|place| Some((place, view.node(place)?.without(query.demand))));
-        let own = own.map(|(place, node)| (place, CardTable::of(&node.cards, &node.links), node));
+        let own = own.map(|(place, node)| (place, CardTable::new(&node.state), node));
         let own_at = |place| own.as_ref().filter(|(own, ..)| *own == place);
         let key = key(query);
         let known = self.scores.take(&key);
@@ -325,13 +325,13 @@ impl FragmentationScorer {
     }
 
     /// `None`: the pod doesn't fit.
-    fn worth(&self, query: &Query<'_>, (node, now): (&Node, &NodeState), ground: NodeCards<'_>) -> Option<Worth> {
+    fn worth(&self, query: &Query<'_>, (node, now): (&Node, &NodeState), ground: CardRow<'_>) -> Option<Worth> {
         let takes = query.takes(node, ground)?;
         let loss = self.forecast.loss(&now.outlook, query.demand.requests.cpu_milli, &takes);
         let multi_gpu_slots =
             loss.multi_gpu_slots.map(|slots| u16::try_from(rounded(1000.0 * slots)).unwrap_or(u16::MAX));
         let leftover = loss.cards_left + loss.cpu_left.unwrap_or(0) / CPU_OF_CARD;
-        let busy = || takes.iter().filter_map(|(card, _)| Some(node.cards.get(*card)?.busy)).max();
+        let busy = || takes.iter().filter_map(|(card, _)| Some(node.state.held.get(*card)?.busy)).max();
         let busy = now.is_busy.then(busy).flatten().unwrap_or(0);
         Some(Worth { usable: rounded(loss.usable), multi_gpu_slots, leftover, busy, taken: loss.taken })
     }
@@ -350,7 +350,7 @@ impl FragmentationScorer {
     }
 
     /// Capacity that expected pods can allocate without the pod but not with it.
-    fn lost_allocatable(&mut self, query: &Query<'_>, node: &Node, ground: NodeCards<'_>) -> Option<f64> {
+    fn lost_allocatable(&mut self, query: &Query<'_>, node: &Node, ground: CardRow<'_>) -> Option<f64> {
         let before = node.remains();
         let mut after = before.clone();
         after.take_cpu(query.demand.requests.cpu_milli);
@@ -398,8 +398,8 @@ impl ShapeScores {
 
 impl NodeState {
     fn of(node: &Node, forecast: &Forecast) -> Self {
-        let capacity = node.cards.iter().filter(|card| card.healthy).map(Card::size).sum();
-        let is_busy = node.cards.iter().any(|card| card.busy > 0);
+        let capacity = node.cards().iter().filter(|card| card.is_healthy()).map(capacity).sum();
+        let is_busy = node.state.held.iter().any(|held| held.busy > 0);
         Self { revision: node.revision, outlook: forecast.node_outlook(node.remains()), capacity, is_busy }
     }
 }

@@ -1,12 +1,11 @@
 //! A node as readers see it: a new one at every change.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use divvy_api::pod::wire::Resources;
-use divvy_api::{MigProfile, Tier};
-use divvy_placement::{Card, FreeCapacity, Held, Links, Taken};
+use divvy_api::{Card, MigProfile, Tier};
+use divvy_placement::{FreeCapacity, Held, NodeState, Taken};
 use foldhash::fast::FixedState;
 
 use crate::demand::{Demand, Exceeded};
@@ -20,10 +19,8 @@ pub struct Node {
     pub name: Arc<str>,
     /// Number that grows with every change of any node.
     pub revision: u64,
-    /// Cards with what is free for the next pod.
-    pub cards: Box<[Card]>,
-    /// Links between the cards, one table for all nodes that are linked alike.
-    pub links: Arc<Links>,
+    /// Cards with what is held of them, so that the next pod can be placed.
+    pub state: NodeState,
     /// Pods that hold or have reserved shares.
     pub holders: Box<[Holder]>,
     /// Why the node takes no pods, whatever is free.
@@ -42,16 +39,10 @@ pub struct Node {
     pub ledger_revision: u64,
     /// Number of the hardware kind, by card.
     pub(crate) hardware: Arc<[u16]>,
-    pub(crate) unhealthy: UnhealthyReasons,
-    /// Slots, by card.
-    pub(crate) slots: Arc<[u32]>,
 }
 
 /// Resource of which every pod takes one (`v1.ResourcePods`).
 pub(crate) const PODS: &str = "pods";
-
-/// Reasons why cards take no new shares, by position; only of those that take none.
-pub(crate) type UnhealthyReasons = Arc<BTreeMap<usize, Arc<str>>>;
 
 /// A pod on a node.
 #[derive(Clone, Debug)]
@@ -71,30 +62,33 @@ pub struct Holder {
 // === impl Node ===
 
 impl Node {
+    /// The node's GPUs and MIG instances.
+    pub fn cards(&self) -> &[Card] {
+        self.state.cards()
+    }
+
     /// The cards as they would be without some of the holders.
-    pub fn cards_without(&self, is_gone: impl Fn(&Holder) -> bool) -> Vec<Card> {
-        let bare = |(card, slots): (&Card, &u32)| Card { held: Held::default(), free_slots: *slots, ..card.clone() };
-        let mut cards: Vec<Card> = self.cards.iter().zip(&*self.slots).map(bare).collect();
-        hold(
-            &mut cards,
-            self.holders.iter().filter(|holder| !is_gone(holder)).flat_map(|holder| holder.on.iter().copied()),
-        );
-        cards
+    pub fn state_without(&self, is_gone: impl Fn(&Holder) -> bool) -> NodeState {
+        let bare = |held: &Held| Held { busy: held.busy, ..Held::default() };
+        let mut state = NodeState { held: self.state.held.iter().map(bare).collect(), ..self.state.clone() };
+        let staying = self.holders.iter().filter(|holder| !is_gone(holder));
+        state.hold(staying.flat_map(|holder| holder.on.iter().copied()));
+        state
     }
 
     /// Free cards and CPU.
     pub(crate) fn remains(&self) -> FreeCapacity {
-        FreeCapacity::new(self.free.as_ref().map(|free| free.cpu_milli), &self.cards, &self.hardware)
+        FreeCapacity::new(self.free.as_ref().map(|free| free.cpu_milli), &self.state, &self.hardware)
     }
 
     /// The node as it would be without the pod's reservation.
     pub(crate) fn without(&self, demand: &Demand) -> Self {
-        let cards = self.cards_without(|holder| holder.uid == demand.uid).into();
+        let state = self.state_without(|holder| holder.uid == demand.uid);
         let mut free = self.free.clone();
         if let Some(free) = &mut free {
             free.add(&demand.requests);
         }
-        Self { cards, free, ..self.clone() }
+        Self { state, free, ..self.clone() }
     }
 
     /// Why the node doesn't serve the pod now, whatever is free.
@@ -114,14 +108,14 @@ impl Node {
 
     /// Why the node oversubscribes memory for nobody, if so.
     fn host_memory_refusal(&self) -> Option<Arc<str>> {
-        match self.cards.first().map(|card| card.oversubscription) {
-            _ if self.tier != Tier::Shim => Some(
-                format!("node(s) had tier {}, which can't limit host memory (oversubscribe requested)", self.tier)
-                    .into(),
-            ),
-            Some(None) => Some("node(s) didn't oversubscribe memory (oversubscribe requested)".into()),
-            Some(Some(_)) | None => None,
+        if self.tier != Tier::Shim {
+            let tier = self.tier;
+            return Some(
+                format!("node(s) had tier {tier}, which can't limit host memory (oversubscribe requested)").into(),
+            );
         }
+        let gives_none = !self.cards().is_empty() && self.state.node.oversubscription.is_none();
+        gives_none.then(|| "node(s) didn't oversubscribe memory (oversubscribe requested)".into())
     }
 
     /// Whether the scheduler would give it the pod by all that it knows: the pod's node selection, taints, and sums of requests.
@@ -144,15 +138,14 @@ impl Node {
 
     /// Whether a pod may find more room on it than before.
     pub(crate) fn has_gained(&self, before: &Self) -> bool {
-        let more = |(now, before): (&Card, &Card)| {
-            now.id != before.id
-                || now.healthy && !before.healthy
-                || now.held.memory < before.held.memory
-                || now.held.cores < before.held.cores
-                || now.held.host < before.held.host
-                || !now.held.exclusive && before.held.exclusive
-                || now.held.pods < before.held.pods
-                || now.free_slots > before.free_slots
+        let another = |(now, before): (&Card, &Card)| now.id != before.id || now.is_healthy() && !before.is_healthy();
+        let less = |(now, before): (&Held, &Held)| {
+            now.memory < before.memory
+                || now.cores < before.cores
+                || now.host < before.host
+                || !now.exclusive && before.exclusive
+                || now.pods < before.pods
+                || now.slots < before.slots
         };
         let is_changed = match (&self.object, &before.object) {
             (Some(now), Some(before)) => !Arc::ptr_eq(now, before) && !now.schedules_like(before),
@@ -168,44 +161,34 @@ impl Node {
                 || is_changed
                 || self.unschedulable != before.unschedulable
                 || self.kind() != before.kind()
-                || self.cards.iter().zip(&before.cards).any(more))
+                || self.cards().iter().zip(before.cards()).any(another)
+                || self.state.held.iter().zip(&before.state.held).any(less))
     }
 
     /// Those of these models that the node has GPUs of.
     pub(crate) fn exceeded<'e>(&self, exceeded: &'e [Exceeded]) -> impl Iterator<Item = &'e Exceeded> {
-        exceeded.iter().filter(|exceeded| self.cards.iter().any(|card| card.model == exceeded.model))
+        exceeded.iter().filter(|exceeded| self.cards().iter().any(|card| card.model == exceeded.model))
     }
 
     fn has_instances(&self) -> bool {
-        self.cards.iter().any(|card| card.id.is_instance())
+        self.cards().iter().any(|card| card.id.is_instance())
     }
 
     /// Whether the node hasn't reported its cards: it may have any.
     pub(crate) fn is_silent(&self) -> bool {
-        self.cards.is_empty() && self.closed.is_some()
+        self.cards().is_empty() && self.closed.is_some()
     }
 
     /// Number of the node's kind: nodes of one kind could run the same pods if they were empty.
     pub(crate) fn kind(&self) -> u64 {
         let mut state = FixedState::default().build_hasher();
-        for Card {
-            id, model, profile, memory, memory_capacity, cores_capacity, numa, oversubscription, tier, ..
-        } in &self.cards
-        {
-            tier.hash(&mut state);
-            (model, profile.as_ref().map(MigProfile::as_str), id.is_instance(), numa).hash(&mut state);
-            (memory.as_mib(), memory_capacity.as_mib(), cores_capacity.units(), oversubscription).hash(&mut state);
+        for card in self.cards() {
+            let Card { id, model, memory, numa, slots, tier, scales, .. } = card;
+            (tier, model, card.requested_profile().map(MigProfile::as_str), id.is_instance(), numa).hash(&mut state);
+            (memory.as_mib(), scales, slots).hash(&mut state);
         }
-        (Arc::as_ptr(&self.links).addr(), self.tier, self.is_silent(), &self.slots).hash(&mut state);
+        let node = &self.state.node;
+        (Arc::as_ptr(&node.links).addr(), node.oversubscription, self.tier, self.is_silent()).hash(&mut state);
         state.finish()
-    }
-}
-
-/// Adds what pods take of cards.
-pub(crate) fn hold(cards: &mut [Card], all_taken: impl Iterator<Item = Taken>) {
-    for taken in all_taken {
-        let Some(Card { held, free_slots, .. }) = cards.get_mut(taken.card) else { continue };
-        *held = held.with(&taken.share);
-        *free_slots = free_slots.saturating_sub(taken.slots);
     }
 }

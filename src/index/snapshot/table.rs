@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use divvy_placement::{CardTable, Hardware, NodeCards};
+use divvy_api::NodeCards;
+use divvy_placement::{CardRow, CardTable, Hardware};
 use foldhash::fast::RandomState;
 
 use crate::snapshot::Node;
@@ -131,9 +132,14 @@ impl View {
     }
 
     /// Numbers of the node's cards.
-    pub(crate) fn ground(&self, place: u32) -> Option<NodeCards<'_>> {
+    pub(crate) fn ground(&self, place: u32) -> Option<CardRow<'_>> {
         let (page, at) = split(place);
         self.pages.get(page)?.grounds.at(at)
+    }
+
+    /// The cards of a node that has [numbers](Self::ground).
+    pub(crate) fn node_cards(&self, place: u32) -> &NodeCards {
+        &self.node(place).expect("numbers of cards are published with their node").state.node
     }
 
     /// Number of nodes.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_placement::{Card, plan};
+use divvy_placement::{NodeState, plan};
 
 use super::{ClusterState, InVain, Touched};
 use crate::demand::Demand;
@@ -122,11 +122,11 @@ impl ClusterState {
     pub(super) fn follow(&mut self, demand: &Arc<Demand>, node: &str, deadline: Instant) -> Touched {
         let node = self.known_node(node).and_then(|name| self.node(&name));
         let Some(node) = node else { return Touched::new() };
-        let cards = node.cards_without(|holder| holder.uid == demand.uid);
-        let Ok(plan) = plan(&cards, &node.links, &demand.request(), &demand.policies(&self.config).cards) else {
+        let state = node.state_without(|holder| holder.uid == demand.uid);
+        let Ok(plan) = plan(&state, &demand.request(), &demand.policies(&self.config).cards) else {
             return Touched::new();
         };
-        let found = Reservation::new(Source::Read, Arc::clone(demand), &node.name, (&cards, &plan), deadline);
+        let found = Reservation::new(Source::Read, Arc::clone(demand), &node.name, (node.cards(), &plan), deadline);
         self.reserve(&demand.uid, Reservation { bound: true, is_shown: true, ..found })
     }
 
@@ -134,15 +134,15 @@ impl ClusterState {
     fn nominate(&mut self, demand: &Arc<Demand>, node: &Arc<str>, deadline: Instant) -> Touched {
         let Some(node) = self.node(node) else { return Touched::new() };
         let policy = demand.policies(&self.config).cards;
-        let kept_on = |cards: &[Card]| {
-            let plan = plan(cards, &node.links, &demand.request(), &policy).ok()?;
-            Some(Reservation::new(Source::Nomination, Arc::clone(demand), &node.name, (cards, &plan), deadline))
+        let kept_on = |state: &NodeState| {
+            let plan = plan(state, &demand.request(), &policy).ok()?;
+            Some(Reservation::new(Source::Nomination, Arc::clone(demand), &node.name, (node.cards(), &plan), deadline))
         };
         let is_gone = |holder: &Holder| !self.pods.contains_key(&holder.uid);
         let is_lower = |holder: &Holder| holder.priority < demand.priority;
-        let kept = kept_on(&node.cards)
-            .or_else(|| kept_on(&node.cards_without(is_gone)))
-            .or_else(|| kept_on(&node.cards_without(|holder| is_gone(holder) || is_lower(holder))));
+        let kept = kept_on(&node.state)
+            .or_else(|| kept_on(&node.state_without(is_gone)))
+            .or_else(|| kept_on(&node.state_without(|holder| is_gone(holder) || is_lower(holder))));
         kept.map_or_else(Touched::new, |kept| self.reserve(&demand.uid, kept))
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use divvy_api::gpuquota::{Amount, GpuQuotaSpec, Limits, counted};
 use divvy_api::pod::peak;
-use divvy_api::{GpuRequest, Share, Totals};
-use divvy_placement::{Card, Hardware, Taken, is_allowed};
+use divvy_api::{Card, GpuRequest, Share, Totals};
+use divvy_placement::{Hardware, Taken, is_allowed};
 
 use crate::demand::{Demand, Exceeded, pattern};
 use crate::snapshot::Holder;

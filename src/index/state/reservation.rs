@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_api::CardId;
 use divvy_api::annotation::{Planned, PlannedCards};
-use divvy_placement::{Card, ContainerPlan, Plan, Taken, taken};
+use divvy_api::{Card, CardId, NodeCards};
+use divvy_placement::{ContainerPlan, Plan, Taken, taken};
 
 use crate::demand::Demand;
 
@@ -95,15 +95,15 @@ impl Reservation {
     }
 
     /// Share of each card, whichever devices the kubelet picks; `None` if the node can't follow the plan and will plan anew.
-    pub(crate) fn takes(&self, cards: &[Card]) -> Option<Vec<Taken>> {
-        let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
+    pub(crate) fn takes(&self, node: &NodeCards) -> Option<Vec<Taken>> {
+        let position = |id: &CardId| node.position(id);
         let plan_of = |name: &String| {
             let chosen = self.planned.containers.get(name).map_or(&[][..], |cards| &cards.chosen);
             let chosen = chosen.iter().map(position).collect::<Option<Vec<usize>>>()?;
             Some(ContainerPlan { chosen, ..ContainerPlan::default() })
         };
         let containers = self.demand.containers.iter().map(|container| plan_of(&container.name));
-        taken(cards, &self.demand.request(), &Plan { containers: containers.collect::<Option<Vec<_>>>()? })
+        taken(node, &self.demand.request(), &Plan { containers: containers.collect::<Option<Vec<_>>>()? })
     }
 
     /// Whether the card is one of those reserved.

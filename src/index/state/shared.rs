@@ -1,16 +1,19 @@
 //! Values that many nodes share, kept once: 5 000 equal nodes have one table of links.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
 
-use divvy_placement::{Card, Hardware, Link, Links};
+use divvy_api::{Card, Links, NodeCards};
+use divvy_placement::Hardware;
 
 /// Models, namespaces, kinds of cards and tables of links.
 #[derive(Debug, Default)]
 pub(crate) struct SharedValues {
     models: HashSet<Arc<str>>,
     namespaces: HashSet<Arc<str>>,
-    links: HashMap<Box<[Link]>, Arc<Links>>,
+    links: HashSet<Arc<Links>>,
     /// Kinds of cards, by number. None is removed.
     hardware: Vec<Hardware>,
     /// Cards of each kind that nodes report, by the same number.
@@ -25,17 +28,17 @@ const MOST_HARDWARE: usize = 1024;
 
 impl SharedValues {
     pub(crate) fn model(&mut self, name: &str) -> Arc<str> {
-        shared(&mut self.models, name)
+        shared(&mut self.models, name, |name| name.into())
     }
 
     pub(crate) fn namespace(&mut self, name: &str) -> Arc<str> {
-        shared(&mut self.namespaces, name)
+        shared(&mut self.namespaces, name, |name| name.into())
     }
 
     /// Number of the card's kind of hardware. Beyond the limit all have one number, which is that of no kind: nothing is forecast
     /// for them.
-    pub(crate) fn hardware_of(&mut self, card: &Card) -> u16 {
-        let wanted = Hardware::of(card);
+    pub(crate) fn hardware_of(&mut self, card: &Card, node: &NodeCards) -> u16 {
+        let wanted = Hardware::new(card, node);
         let known = self.hardware.iter().position(|known| *known == wanted);
         let at = known.unwrap_or_else(|| {
             let next = self.hardware.len();
@@ -76,27 +79,24 @@ impl SharedValues {
         }
     }
 
-    /// Table of links; `link` is called for each pair, the lower position first.
-    pub(crate) fn links(&mut self, cards: usize, link: impl Fn(usize, usize) -> Link) -> Arc<Links> {
-        let pairs = (0..cards).flat_map(|a| (a + 1..cards).map(move |b| (a, b)));
-        let key: Box<[Link]> = pairs.map(|(a, b)| link(a, b)).collect();
-        if let Some(known) = self.links.get(&key) {
-            return Arc::clone(known);
-        }
-        self.links.retain(|_, links| Arc::strong_count(links) > 1);
-        let links = Arc::new(Links::new(cards, link));
-        self.links.insert(key, Arc::clone(&links));
-        links
+    /// The table of links that is kept already, or this one.
+    pub(crate) fn links(&mut self, links: &Arc<Links>) -> Arc<Links> {
+        shared(&mut self.links, &**links, |_| Arc::clone(links))
     }
 }
 
-/// The text that is kept already, or a new one; those that nobody has any more go.
-fn shared(texts: &mut HashSet<Arc<str>>, text: &str) -> Arc<str> {
-    if let Some(known) = texts.get(text) {
+/// The value that is kept already, or a new one; those that nobody has any more go.
+fn shared<T, Q>(values: &mut HashSet<Arc<T>>, value: &Q, own: impl FnOnce(&Q) -> Arc<T>) -> Arc<T>
+where
+    T: Eq + Hash + ?Sized,
+    Q: Eq + Hash + ?Sized,
+    Arc<T>: Borrow<Q>,
+{
+    if let Some(known) = values.get(value) {
         return Arc::clone(known);
     }
-    texts.retain(|text| Arc::strong_count(text) > 1);
-    let text: Arc<str> = text.into();
-    texts.insert(Arc::clone(&text));
-    text
+    values.retain(|known| Arc::strong_count(known) > 1);
+    let owned = own(value);
+    values.insert(Arc::clone(&owned));
+    owned
 }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_index::Index;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::DynamicObject;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -31,7 +31,7 @@ pub(super) enum Kind {
 
 /// An object of a watch.
 pub(super) enum Object {
-    GpuNode(Box<DynamicObject>),
+    GpuNode(Box<GpuNodeReport>),
     Node(Box<NodeView>),
     Pod(Box<Pod>),
 }
@@ -271,8 +271,8 @@ impl Object {
     }
 }
 
-impl From<DynamicObject> for Object {
-    fn from(object: DynamicObject) -> Self {
+impl From<GpuNodeReport> for Object {
+    fn from(object: GpuNodeReport) -> Self {
         Self::GpuNode(object.into())
     }
 }

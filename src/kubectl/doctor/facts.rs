@@ -5,7 +5,7 @@ use std::ops::Add as _;
 
 use divvy_api::ResourceNames;
 use divvy_api::config::{ClusterConfig, Scheduling};
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::{GpuNode, GpuNodeReport};
 use divvy_dialects::CRITICAL;
 use divvy_index::pod::PodView;
 use k8s_openapi::ByteString;
@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, CustomResourceExt as _, ResourceExt as _};
 use serde::Deserialize;
@@ -42,7 +42,7 @@ pub(super) struct Facts {
     pub(super) config: Fact<Result<ClusterConfig, String>>,
     pub(super) daemons: Fact<Option<DaemonSet>>,
     pub(super) nodes: Fact<Vec<NodeView>>,
-    pub(super) gpu_nodes: Fact<Vec<DynamicObject>>,
+    pub(super) gpu_nodes: Fact<Vec<GpuNodeReport>>,
     pub(super) policies: Fact<Vec<ValidatingAdmissionPolicy>>,
     pub(super) bindings: Fact<Vec<ValidatingAdmissionPolicyBinding>>,
     pub(super) webhook: WebhookFacts,

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use divvy_api::ResourceNames;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::names::annotation::{GENERATION, LABELS};
 use divvy_api::names::taint;
 use kube::ResourceExt as _;
-use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
 use super::check::{Check, State};
@@ -35,7 +35,7 @@ pub(super) fn without_daemon(facts: &Facts) -> BTreeSet<String> {
     if daemons.iter().any(|agent| agent.nodes.len() < agent.wanted) {
         return BTreeSet::new();
     }
-    let reported: BTreeSet<String> = gpu_nodes(facts).iter().map(DynamicObject::name_any).collect();
+    let reported: BTreeSet<String> = gpu_nodes(facts).iter().map(GpuNodeReport::name_any).collect();
     let resources = facts.names();
     let has_traces = |node: &&NodeView| {
         reported.contains(&node.name_any()) || is_tainted(node, facts) || !Traces::of_divvy(node, &resources).is_empty()
@@ -317,7 +317,7 @@ fn is_tainted(node: &NodeView, facts: &Facts) -> bool {
     node.has_soft_taint() && !facts.webhook.is_installed()
 }
 
-fn gpu_nodes(facts: &Facts) -> &[DynamicObject] {
+fn gpu_nodes(facts: &Facts) -> &[GpuNodeReport] {
     facts.gpu_nodes.as_deref().unwrap_or_default()
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::quantity::parse_memory_total;
 use divvy_api::{Memory, ResourceName, ResourceNames};
 use kube::ResourceExt as _;
-use kube::api::DynamicObject;
 
 use super::check::{Check, State};
 use super::facts::Facts;
@@ -29,7 +29,7 @@ const MOST: usize = 20;
 /// have a line elsewhere.
 pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
     let left = leftovers::without_daemon(facts);
-    let gpu_nodes: Vec<&DynamicObject> = match &facts.gpu_nodes {
+    let gpu_nodes: Vec<&GpuNodeReport> = match &facts.gpu_nodes {
         Ok(gpu_nodes) => gpu_nodes.iter().filter(|object| !left.contains(&object.name_any())).collect(),
         // The CRD's own check says so.
         Err(Refusal::UnknownKind) => return Vec::new(),
@@ -79,7 +79,7 @@ fn link(name: &str) -> String {
 /// A Node that has cards by its labels or resources, and says nothing of them.
 fn without_report(
     node: &NodeView,
-    gpu_nodes: &[&DynamicObject],
+    gpu_nodes: &[&GpuNodeReport],
     names: &ResourceNames,
     facts: &Facts,
 ) -> Option<Check> {
@@ -100,7 +100,7 @@ fn without_report(
     Some(Check::failed(link(&name), found, remedy))
 }
 
-fn report(object: &DynamicObject, host: Option<&NodeView>, all_known: bool, facts: &Facts) -> NodeReport {
+fn report(object: &GpuNodeReport, host: Option<&NodeView>, all_known: bool, facts: &Facts) -> NodeReport {
     let host = match host {
         Some(node) => Host::There(Box::new(node.clone())),
         None if all_known => Host::Gone,

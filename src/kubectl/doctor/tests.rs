@@ -3,12 +3,12 @@ use std::sync::LazyLock;
 
 use divvy_api::ResourceNames;
 use divvy_api::config::{ClusterConfig, Scheduling};
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::{GpuNode, GpuNodeReport};
 use divvy_dialects::{Dialect, match_conditions};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::version::Info;
-use kube::api::{ApiResource, DynamicObject};
 use kube::{CustomResourceExt as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -46,14 +46,19 @@ fn condition(kind: &str, status: &str, message: &str) -> Value {
 }
 
 /// A `GpuNode` with one card of 24Gi.
-fn gpu_node(name: &str) -> DynamicObject {
-    let mut node = DynamicObject::new(name, &ApiResource::erase::<GpuNode>(&()));
+fn gpu_node(name: &str) -> GpuNodeReport {
+    gpu_node_with(name, |_| {})
+}
+
+/// The same with some of its status changed.
+fn gpu_node_with(name: &str, change: impl FnOnce(&mut Value)) -> GpuNodeReport {
     let card = json!({ "uuid": format!("GPU-{name}"), "model": "NVIDIA L4", "memoryMi": 24576, "health": "Healthy" });
-    let status = json!({
+    let mut status = json!({
         "cards": [card], "shares": [], "tier": "accounting", "conditions": [condition("Ready", "True", "m")],
     });
-    node.data = json!({ "spec": {}, "status": status });
-    node
+    change(&mut status);
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    GpuNodeReport::read(metadata, &json!({ "spec": {}, "status": status }))
 }
 
 fn node(name: &str) -> Value {
@@ -155,8 +160,10 @@ fn wrong(change: impl FnOnce(&mut Facts)) -> String {
     checks.map(line).collect()
 }
 
-fn status(facts: &mut Facts, node: usize) -> &mut Value {
-    &mut facts.gpu_nodes.as_mut().expect("GpuNodes")[node].data["status"]
+/// A node's status is changed.
+fn status(facts: &mut Facts, node: usize, change: impl FnOnce(&mut Value)) {
+    let gpu_node = &mut facts.gpu_nodes.as_mut().expect("GpuNodes")[node];
+    *gpu_node = gpu_node_with(&gpu_node.name_any(), change);
 }
 
 #[test]
@@ -224,9 +231,11 @@ fn enforcement_is_shown_for_nodes_and_whole_instances() {
             "cores": 100, "exclusive": exclusive,
         })
     };
-    status(&mut facts, 0)["shares"] = json!([share("a", true), share("b", false)]);
-    status(&mut facts, 1)["tier"] = "mig".into();
-    status(&mut facts, 0)["cards"][0]["tier"] = "shim".into();
+    status(&mut facts, 0, |status| {
+        status["shares"] = json!([share("a", true), share("b", false)]);
+        status["cards"][0]["tier"] = "shim".into();
+    });
+    status(&mut facts, 1, |status| status["tier"] = "mig".into());
     let found = all(&facts).into_iter().find(|check| check.link == "enforcement").expect("it is said").found;
     assert_eq!(
         found,
@@ -242,20 +251,23 @@ fn nodes_with_problems_are_named() {
         wrong(|facts| facts.gpu_nodes.as_mut().expect("some").truncate(1)),
         wrong(|facts| facts.nodes.as_mut().expect("some").truncate(1)),
         wrong(|facts| {
-            status(facts, 0)["conditions"][0] = condition("Ready", "False", "the kubelet has not registered it");
+            let unregistered = condition("Ready", "False", "the kubelet has not registered it");
+            status(facts, 0, |status| status["conditions"][0] = unregistered);
         }),
         wrong(|facts| {
             let mut rival = condition("Ready", "False", "nvidia.com/gpu is served by /usr/bin/other");
             rival["reason"] = "AnotherPlugin".into();
-            status(facts, 0)["conditions"][0] = rival;
+            status(facts, 0, |status| status["conditions"][0] = rival);
         }),
         wrong(|facts| {
             let draining = condition("Draining", "True", "the daemon is about to stop");
-            status(facts, 0)["conditions"].as_array_mut().expect("a list").push(draining);
+            status(facts, 0, |status| status["conditions"].as_array_mut().expect("a list").push(draining));
         }),
         wrong(|facts| {
-            let cards = &mut status(facts, 1)["cards"];
-            (cards[0]["health"], cards[0]["reason"]) = ("Unhealthy".into(), "XID 79".into());
+            status(facts, 1, |status| {
+                let card = &mut status["cards"][0];
+                (card["health"], card["reason"]) = ("Unhealthy".into(), "XID 79".into());
+            });
         }),
         wrong(|facts| {
             let mut cordoned = node("node-1");
@@ -301,12 +313,13 @@ fn resources_are_those_of_the_installation() {
 fn amount_of_an_oversubscribing_node_includes_host_memory() {
     let offers = |mib: u64| {
         wrong(|facts| {
-            let status = status(facts, 1);
-            status["oversubscription"] = json!({ "memoryScale": 150, "hostMemoryMi": 8192 });
-            status["shares"] = json!([{
-                "podUid": "u", "namespace": "ns", "pod": "p", "container": "c", "kind": "app", "card": "GPU-node-2",
-                "memoryMi": 12288, "hostMemoryMi": 4096, "cores": 0,
-            }]);
+            status(facts, 1, |status| {
+                status["oversubscription"] = json!({ "memoryScale": 150, "hostMemoryMi": 8192 });
+                status["shares"] = json!([{
+                    "podUid": "u", "namespace": "ns", "pod": "p", "container": "c", "kind": "app", "card": "GPU-node-2",
+                    "memoryMi": 12288, "hostMemoryMi": 4096, "cores": 0,
+                }]);
+            });
             let mut node = node("node-2");
             node["status"]["capacity"]["nvidia.com/gpumem"] = mib.to_string().into();
             facts.nodes.as_mut().expect("some")[1] = read(node);

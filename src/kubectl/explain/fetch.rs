@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use divvy_api::gpunode::GpuNode;
 use divvy_api::gpuquota::GpuQuota;
 use divvy_index::demand::SchedulingConfig;
 use divvy_index::explain::{Explanation, GroupAnswer, KnownPod, Objects, State};
@@ -148,15 +147,9 @@ fn kept_off(selection: &NodeSelection, node: &NodeView) -> Option<(String, Strin
 /// Tells the index what the nodes report, and returns the names of pods that hold shares there, by UID.
 pub(crate) async fn take_nodes(cluster: &Cluster, index: &Index) -> Result<HashMap<String, String>, Refusal> {
     let mut names = HashMap::new();
-    for (name, node) in gpu_nodes(cluster).await? {
-        match node {
-            Ok(node) => {
-                let shares = node.status.iter().flat_map(|status| &status.shares);
-                names.extend(shares.map(|share| (share.pod_uid.clone(), share.pod.clone())));
-                index.apply_gpu_node(&name, &node);
-            }
-            Err(problem) => index.apply_unreadable(&name, &problem),
-        }
+    for node in cluster.list(&cluster.gpu_nodes(), None).await? {
+        names.extend(node.shares.iter().map(|share| (share.pod_uid.clone(), share.pod.clone())));
+        index.apply_gpu_node(&node.name_any(), node);
     }
     Ok(names)
 }
@@ -179,16 +172,6 @@ pub(crate) async fn take_quotas(cluster: &Cluster, index: &Index, namespace: Opt
         index.apply_quota(&namespace, &name, spec);
     }
     Ok(())
-}
-
-/// What the nodes report, by name, or why that can't be decoded.
-pub(crate) async fn gpu_nodes(cluster: &Cluster) -> Result<Vec<(String, Result<GpuNode, String>)>, Refusal> {
-    let decoded = |object: DynamicObject| {
-        let name = object.name_any();
-        let node = serde_json::to_value(object).and_then(GpuNode::deserialize);
-        (name, node.map_err(|error| error.to_string()))
-    };
-    Ok(cluster.list(&cluster.gpu_nodes(), None).await?.into_iter().map(decoded).collect())
 }
 
 /// Tells the index which Nodes there are, and what keeps pods away from them. Returns the Nodes.

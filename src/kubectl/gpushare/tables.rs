@@ -28,8 +28,8 @@ impl Machine {
     pub(super) fn of(report: &NodeReport, address: Option<&str>, unit: u64) -> Self {
         let cards = report.cards.iter().map(|card| {
             let mut pods: Vec<(String, String, u64)> = Vec::new();
-            for share in &card.shares {
-                let mib = share.part.memory.as_mib();
+            for share in card.shares.iter().map(|share| &share.status) {
+                let mib = share.share.memory.as_mib();
                 match pods.iter_mut().find(|(name, namespace, _)| *name == share.pod && *namespace == share.namespace) {
                     Some((.., held)) => *held += mib,
                     None => pods.push((share.pod.clone(), share.namespace.clone(), mib)),

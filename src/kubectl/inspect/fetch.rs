@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::bail;
+use divvy_api::gpunode::GpuNodeReport;
 use kube::Api;
 use kube::ResourceExt as _;
-use kube::api::DynamicObject;
 
 use super::host::{Host, NodeView};
 use crate::cluster::{Cluster, Refusal};
@@ -16,7 +16,7 @@ pub struct Found {
     /// Name of the Node.
     pub name: String,
     /// The `GpuNode`, of any version of divvy-node.
-    pub gpu_node: DynamicObject,
+    pub gpu_node: GpuNodeReport,
     /// The Node.
     pub host: Host,
 }
@@ -75,7 +75,7 @@ async fn hosts(cluster: &Cluster, selector: Option<&str>) -> Result<HashMap<Stri
     Ok(nodes.into_iter().map(|node| (node.name_any(), node)).collect())
 }
 
-async fn named_hosts(cluster: &Cluster, of: &[DynamicObject]) -> Result<HashMap<String, NodeView>, Refusal> {
+async fn named_hosts(cluster: &Cluster, of: &[GpuNodeReport]) -> Result<HashMap<String, NodeView>, Refusal> {
     let nodes: Api<NodeView> = Api::all(cluster.client());
     let mut hosts = HashMap::new();
     for object in of {

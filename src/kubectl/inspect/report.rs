@@ -8,15 +8,14 @@ mod card;
 
 use std::collections::{BTreeMap, HashSet};
 
-use divvy_api::gpunode::Oversubscription;
+use divvy_api::CardId;
+use divvy_api::gpunode::{GpuNodeReport, Oversubscription, ShareStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use self::card::HEALTHY;
-pub use self::card::{Amount, CardReport, Totals};
+pub use self::card::{Amount, CardReport, ShareReport, Totals};
 use super::fetch::Found;
-use super::read::{Card, Said, Share};
 
 /// What of a node's own report can't be read is named so often.
 const UNREAD: usize = 3;
@@ -102,7 +101,7 @@ impl Report {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(namespace) = namespace {
             for card in nodes.iter_mut().flat_map(|node| &mut node.cards) {
-                card.shares.retain(|share| share.namespace == namespace);
+                card.shares.retain(|share| share.status.namespace == namespace);
             }
             nodes.retain(|node| node.cards.iter().any(|card| !card.shares.is_empty()));
         }
@@ -115,31 +114,29 @@ impl Report {
 
 impl NodeReport {
     pub(crate) fn new(found: &Found, now: Timestamp) -> Self {
-        let said = Said::of(&found.gpu_node.data);
-        let serves = said.cards.iter().any(|card| card.health == HEALTHY);
+        let reported = &found.gpu_node;
+        let serves = reported.node.cards.iter().any(|card| card::without_cordon(&card.health).0 == card::HEALTHY);
         let mut problems = found.host.problems(serves, now);
-        problems.extend(conditions(&said, now));
+        problems.extend(conditions(reported, now));
         let takes_pods = problems.is_empty();
-        problems.extend(remarks(&said));
-        let cards = cards(&said, takes_pods && said.unread.is_empty());
+        problems.extend(remarks(reported));
+        let cards = cards(reported, takes_pods && reported.unread.is_empty());
         let mut totals = cards.iter().map(CardReport::totals).fold(Totals::default(), Totals::plus);
-        totals.pods = said.shares.iter().map(|share| &share.pod_uid).collect::<HashSet<_>>().len();
+        totals.pods = reported.shares.iter().map(|share| &share.pod_uid).collect::<HashSet<_>>().len();
         let held = cards.iter().map(|card| card.host_memory_mi).sum();
-        let oversubscription = said.oversubscription.map(|Oversubscription { memory_scale, host_memory }| {
+        let oversubscription = reported.node.oversubscription.map(|Oversubscription { memory_scale, host_memory }| {
             OversubscriptionReport { memory_scale, host_memory_mi: Amount::of_host(host_memory, held) }
         });
-        let Said { tier, slots_per_card, clique, ledger_revision, conditions, .. } = said;
-        let name = found.name.clone();
         Self {
-            name,
+            name: found.name.clone(),
             takes_pods,
-            tier,
-            slots_per_card,
-            clique,
+            tier: reported.tier.map(|tier| tier.to_string()),
+            slots_per_card: reported.slots_per_card,
+            clique: reported.clique.clone(),
             oversubscription,
-            ledger_revision,
+            ledger_revision: reported.ledger_revision,
             problems,
-            conditions,
+            conditions: reported.conditions.clone(),
             cards,
             totals,
         }
@@ -147,8 +144,8 @@ impl NodeReport {
 }
 
 /// Conditions that keep new pods away. What depends on another condition for the same reason isn't said twice.
-fn conditions(said: &Said, now: Timestamp) -> Vec<String> {
-    let of = |kind: &str| said.conditions.iter().find(|condition| condition.type_ == kind);
+fn conditions(reported: &GpuNodeReport, now: Timestamp) -> Vec<String> {
+    let of = |kind: &str| reported.conditions.iter().find(|condition| condition.type_ == kind);
     let bad = [("InventoryKnown", "True"), ("Ready", "True"), ("Draining", "False")];
     let bad: Vec<&Condition> =
         bad.iter().filter_map(|(kind, good)| of(kind).filter(|condition| condition.status != *good)).collect();
@@ -157,7 +154,7 @@ fn conditions(said: &Said, now: Timestamp) -> Vec<String> {
         (0..bad.len()).filter(|at| !repeats(*at)).map(|at| in_words(bad[at], now)).collect();
     if of("Ready").is_none() {
         problems.push(
-            if said.reported {
+            if reported.has_status {
                 "divvy-node doesn't say whether it is ready"
             } else {
                 "divvy-node has not reported anything yet"
@@ -174,15 +171,15 @@ fn in_words(condition: &Condition, now: Timestamp) -> String {
 }
 
 /// What is wrong and keeps no pod away.
-fn remarks(said: &Said) -> Vec<String> {
+fn remarks(reported: &GpuNodeReport) -> Vec<String> {
     let mut remarks = Vec::new();
     let concerns = |condition: &&Condition| {
         matches!(&*condition.type_, "SpecApplied" | "SharesHeld") && condition.status != "True"
     };
-    let bad = said.conditions.iter().filter(concerns);
+    let bad = reported.conditions.iter().filter(concerns);
     remarks.extend(bad.map(|condition| format!("{}: {}", condition.reason, condition.message)));
-    if let Some(more) = said.unread.len().checked_sub(1) {
-        let named = said.unread.iter().take(UNREAD).cloned().collect::<Vec<_>>().join("; ");
+    if let Some(more) = reported.unread.len().checked_sub(1) {
+        let named = reported.unread.iter().take(UNREAD).cloned().collect::<Vec<_>>().join("; ");
         let more = if more < UNREAD { String::new() } else { format!(" and {} more", more + 1 - UNREAD) };
         remarks.push(format!(
             "not all of this can be read, and what can't counts as nothing; another version of divvy-node may have written it: \
@@ -192,21 +189,16 @@ fn remarks(said: &Said) -> Vec<String> {
     remarks
 }
 
-fn cards(said: &Said, takes_pods: bool) -> Vec<CardReport> {
-    let mut shares: BTreeMap<&str, Vec<&Share>> = BTreeMap::new();
-    for share in &said.shares {
+fn cards(reported: &GpuNodeReport, takes_pods: bool) -> Vec<CardReport> {
+    let mut shares: BTreeMap<&CardId, Vec<&ShareStatus>> = BTreeMap::new();
+    for share in &reported.shares {
         shares.entry(&share.card).or_default().push(share);
     }
-    let listed = said.cards.iter().map(|card| {
-        let cordoned = said.cordoned.contains(&card.uuid);
-        let shares = shares.remove(card.uuid.as_str()).unwrap_or_default();
-        CardReport::new(card, cordoned, said.scales, &shares, takes_pods)
+    let listed = reported.node.cards.iter().enumerate().map(|(at, card)| {
+        let shares = shares.remove(&card.id).unwrap_or_default();
+        CardReport::new(reported, at, &shares, takes_pods)
     });
     let mut cards: Vec<CardReport> = listed.collect();
-    cards.extend(
-        shares
-            .into_iter()
-            .map(|(uuid, shares)| CardReport::new(&Card::missing(uuid), false, said.scales, &shares, takes_pods)),
-    );
+    cards.extend(shares.into_iter().map(|(id, shares)| CardReport::missing(id, &shares)));
     cards
 }

@@ -2,8 +2,7 @@
 
 use divvy_api::Memory;
 
-use super::read::Share;
-use super::report::{Amount, CardReport, NodeReport, OversubscriptionReport, Report, Totals};
+use super::report::{Amount, CardReport, NodeReport, OversubscriptionReport, Report, ShareReport, Totals};
 use crate::text::{self, Columns, distinct_length, plain, table};
 
 /// Text for a terminal; none, if there are no nodes.
@@ -51,7 +50,7 @@ fn host_memory(OversubscriptionReport { memory_scale, host_memory_mi }: Oversubs
 }
 
 fn card_row(node: &NodeReport, card: &CardReport, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {
-    let health = if card.cordoned { format!("{},Cordoned", card.health) } else { card.health.clone() };
+    let health = if card.cordoned { format!("{},Cordoned", card.health) } else { card.health.to_owned() };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut row = vec![
         ("GPU", uuid),
@@ -83,30 +82,32 @@ fn card_row(node: &NodeReport, card: &CardReport, uuid: String, columns: Columns
     row
 }
 
-fn share_row(share: &Share, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {
+fn share_row(report: &ShareReport, uuid: String, columns: Columns) -> Vec<(&'static str, String)> {
+    let share = &report.status;
+    let part = share.share;
     let mut row = vec![
         ("GPU", uuid),
         ("NAMESPACE", share.namespace.clone()),
         ("POD", share.pod.clone()),
         ("CONTAINER", share.container.clone()),
         ("KIND", text::kind(share.kind).to_owned()),
-        ("MEMORY", share.part.memory.to_string()),
+        ("MEMORY", part.memory.to_string()),
     ];
-    row.extend(columns.has_host.then(|| ("HOST MEMORY", share.part.host.to_string())));
-    row.extend([("CORES", share.part.cores.to_string()), ("EXCLUSIVE", exclusive(share))]);
+    row.extend(columns.has_host.then(|| ("HOST MEMORY", part.host.to_string())));
+    row.extend([("CORES", part.cores.to_string()), ("EXCLUSIVE", exclusive(report))]);
     if columns.wide {
         row.push(("POD UID", share.pod_uid.clone()));
     }
     row
 }
 
-fn exclusive(share: &Share) -> String {
-    if share.adopted {
+fn exclusive(report: &ShareReport) -> String {
+    if report.status.adopted {
         "another plugin's".to_owned()
-    } else if share.by_hardware {
+    } else if report.by_hardware {
         "by hardware".to_owned()
     } else {
-        share.part.exclusive.to_string()
+        report.status.share.exclusive.to_string()
     }
 }
 

@@ -1,7 +1,7 @@
-use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, Oversubscription, Scales, ShareStatus};
-use divvy_api::{CardId, ContainerKind, Cores, Memory, Share, Tier};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{ApiResource, DynamicObject};
+use std::borrow::Borrow;
+
+use divvy_api::gpunode::GpuNodeReport;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::fetch::Found;
@@ -14,9 +14,8 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().expect("a time")
 }
 
-fn found(name: &str, data: Value, host: Host) -> Found {
-    let mut gpu_node = DynamicObject::new(name, &ApiResource::erase::<GpuNode>(&()));
-    gpu_node.data = data;
+fn found(name: &str, data: impl Borrow<Value>, host: Host) -> Found {
+    let gpu_node = GpuNodeReport::read(ObjectMeta::default(), data.borrow());
     Found { name: name.to_owned(), gpu_node, host }
 }
 
@@ -38,7 +37,6 @@ fn with_devices(ready: &str, capacity: &Value, allocatable: &Value) -> Host {
 fn card(number: usize) -> Value {
     json!({
         "uuid": CARDS[number], "model": "NVIDIA L40S", "memoryMi": 46080, "health": "Healthy", "numa": number,
-        "topology": (["X NODE", "NODE X"][number]),
     })
 }
 
@@ -61,6 +59,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
 fn node() -> Value {
     json!({ "spec": {}, "status": {
         "cards": [card(0), card(1)],
+        "links": [{ "link": "NODE", "cards": [0, 1] }],
         "shares": [
             share("default/train-12", "main", "app", 1, 46080, 100),
             share("team-a/serve-0", "warm-up", "init", 0, 20480, 10),
@@ -153,12 +152,12 @@ fn unhealthy_and_cordoned_cards_have_no_free_amounts() {
         node["status"]["cards"][0]["reason"] = "XID 79: the card has fallen off the bus".into();
         node["spec"]["unschedulableCards"] = json!([CARDS[1]]);
         node["status"]["cards"][1]["health"] = "Unhealthy".into();
-        node["status"]["cards"][1]["reason"] = "cordoned".into();
+        node["status"]["cards"][1]["cordoned"] = true.into();
     });
     let both = changed(|node| {
         node["spec"]["unschedulableCards"] = json!([CARDS[1]]);
         node["status"]["cards"][1]["health"] = "Unhealthy".into();
-        node["status"]["cards"][1]["reason"] = "cordoned; XID 48".into();
+        node["status"]["cards"][1]["reason"] = "XID 48".into();
         node["status"]["shares"] = json!([]);
     });
     insta::assert_snapshot!([sick, both].map(|data| shown(data, host("True", "64"))).join("\n"));
@@ -328,49 +327,4 @@ fn oversubscribed_node_shows_gpu_and_host_memory_apart() {
     ]);
     data["status"]["oversubscription"] = json!({ "memoryScale": 150, "hostMemoryMi": 65536 });
     insta::assert_snapshot!(shown(data, host("True", "64")));
-}
-
-#[test]
-fn status_of_todays_daemon_is_read_whole() {
-    let id = |at: usize| CARDS[at].parse::<CardId>().expect("a UUID");
-    let status = GpuNodeStatus {
-        cards: vec![CardStatus {
-            uuid: id(0),
-            model: "NVIDIA L40S".to_owned(),
-            memory: Memory::mib(46_080),
-            health: Health::Unhealthy,
-            reason: Some("XID 79".to_owned()),
-            numa: Some(1),
-            topology: "X NV18".to_owned(),
-            mig: Some("1g.5gb".to_owned()),
-            plain: false,
-            tier: Some(Tier::Mig),
-            scales: Some(Scales { memory: 90, cores: 100 }),
-            slots: Some(4),
-            utilization: Some(70),
-        }],
-        shares: vec![ShareStatus {
-            pod_uid: "u".to_owned(),
-            namespace: "ns".to_owned(),
-            pod: "p".to_owned(),
-            container: "c".to_owned(),
-            kind: ContainerKind::Sidecar,
-            card: id(0),
-            share: Share { memory: Memory::mib(7), cores: Cores::new(3), exclusive: true, host: Memory::mib(2) },
-            adopted: true,
-        }],
-        tier: Tier::Mps,
-        scales: Scales { memory: 50, cores: 300 },
-        slots_per_card: Some(16),
-        clique: Some("d.0".to_owned()),
-        oversubscription: Some(Oversubscription { memory_scale: 150, host_memory: Memory::mib(9) }),
-        ledger_revision: 5,
-        conditions: serde_json::from_value(json!([{
-            "type": "Ready", "status": "True", "reason": "R", "message": "M", "lastTransitionTime": Time(now()),
-        }]))
-        .expect("conditions"),
-        ..GpuNodeStatus::default()
-    };
-    let said = read::Said::of(&json!({ "spec": { "unschedulableCards": [CARDS[0]] }, "status": status }));
-    insta::assert_debug_snapshot!(said);
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use divvy_api::annotation::PolicyName;
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::demand::{Demand, SchedulingConfig};
 use divvy_index::pod::PodView;
@@ -26,6 +26,7 @@ use divvy_simulate::policy::Name;
 use divvy_simulate::report::Report;
 use divvy_simulate::study::{self, Settings};
 use divvy_simulate::workload::Workload;
+use kube::ResourceExt as _;
 use kube::api::ListParams;
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -33,7 +34,7 @@ use serde::Serialize;
 
 use super::show::spread;
 use crate::cluster::{Cluster, Refusal};
-use crate::explain::fetch::{NOT_ENDED, gpu_nodes, take_machines, take_quotas};
+use crate::explain::fetch::{NOT_ENDED, take_machines, take_quotas};
 use crate::text::table;
 
 use free::Free;
@@ -41,7 +42,7 @@ use objects::{LiveNode, LivePod};
 
 /// What the API server has.
 pub(super) struct Snapshot {
-    nodes: BTreeMap<String, GpuNode>,
+    nodes: BTreeMap<String, GpuNodeReport>,
     machines: Vec<LiveNode>,
     /// Pods that haven't ended.
     pods: Vec<LivePod>,
@@ -108,17 +109,11 @@ impl Snapshot {
     /// Lists nodes and pods with the user's own rights.
     pub(super) async fn read(cluster: &Cluster, policy: PolicyName) -> Result<Self, anyhow::Error> {
         let (index, gpus, now) = (index(policy), index(policy), Instant::now());
-        let nodes = gpu_nodes(cluster).await.map_err(Refusal::of_gpu_nodes)?;
-        let mut readable = BTreeMap::new();
-        for (name, node) in nodes {
-            match node {
-                Ok(node) => {
-                    index.apply_gpu_node(&name, &node);
-                    gpus.apply_gpu_node(&name, &node);
-                    readable.insert(name, node);
-                }
-                Err(problem) => index.apply_unreadable(&name, &problem),
-            }
+        let nodes = cluster.list(&cluster.gpu_nodes(), None).await.map_err(Refusal::of_gpu_nodes)?;
+        let nodes: BTreeMap<String, GpuNodeReport> = nodes.into_iter().map(|node| (node.name_any(), node)).collect();
+        for (name, node) in &nodes {
+            index.apply_gpu_node(name, node.clone());
+            gpus.apply_gpu_node(name, node.clone());
         }
         // Who may not list quotas sees what GPUs allow, as before there were any.
         drop(take_quotas(cluster, &index, None).await);
@@ -131,7 +126,7 @@ impl Snapshot {
         }
         index.expect_counted();
         pods.retain(|pod| !pod.view.ended);
-        Ok(Self { nodes: readable, machines, pods, index, gpus })
+        Ok(Self { nodes, machines, pods, index, gpus })
     }
 
     /// Cluster and pods for the simulator, or why there is nothing to simulate.
@@ -205,8 +200,8 @@ impl Snapshot {
             index.expect(ExpectedRequests::clone(&self.index.expected()));
             for (name, node) in &self.nodes {
                 let mut node = node.clone();
-                node.status.iter_mut().for_each(|status| status.shares.clear());
-                index.apply_gpu_node(name, &node);
+                node.shares.clear();
+                index.apply_gpu_node(name, node);
             }
             let mut order = with_gpus.to_vec();
             order.shuffle(&mut Rng::seed_from_u64(*seed));
@@ -251,7 +246,8 @@ fn place(index: &Index, pod: &PodView, names: &[&str]) -> Option<()> {
 
 fn whole_cards(index: &Index) -> f64 {
     let nodes = index.nodes();
-    nodes.iter().flat_map(|node| &node.cards).filter(|card| card.healthy && card.held.pods == 0).count() as f64
+    let each = nodes.iter().flat_map(|node| node.state.each());
+    each.filter(|(card, held)| card.is_healthy() && held.pods == 0).count() as f64
 }
 
 // === impl Outlook ===

@@ -3,13 +3,12 @@
 use divvy_api::annotation::{self, DialectAnnotation, Planned, Preferences, RequestAnnotation};
 use divvy_api::limits::pod_requests;
 use divvy_api::names::annotation::{DIALECT, PLANNED, REQUEST};
-use divvy_api::{CardId, ContainerRequest, Share, Tier};
-use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Policy, plan, verify};
+use divvy_api::{Card, CardId, ContainerRequest, NodeCards, Share, Tier};
+use divvy_placement::{ContainerPlan, Misfit, NodeState, Plan, PodRequest, Policy, plan, verify};
 use tracing::{info, warn};
 
 use super::propose::Proposal;
 use super::{AllocationSettings, Refusal};
-use crate::inventory::Inventory;
 use crate::pod::{Pod, PodRef};
 
 /// A pod whose containers are being served.
@@ -53,13 +52,13 @@ impl Admission {
         pod: &Pod,
         settings: &AllocationSettings,
         served: Tier,
-        inventory: &Inventory,
+        node: &NodeCards,
     ) -> Result<Self, Refusal> {
         let text = |key: &str| pod.annotations.get(key);
         let request: Option<RequestAnnotation> = text(REQUEST).map(|text| annotation::decode(text)).transpose()?;
         let requests = pod_requests(&settings.names, settings.defaults, request.as_ref(), &pod.containers)?;
         let mut preferences = Preferences::from_annotations(&pod.annotations)?;
-        let has_instances = || inventory.cards.iter().any(|card| card.id.is_instance());
+        let has_instances = || node.cards.iter().any(|card| card.id.is_instance());
         if let Some(wanted) = preferences.tier.filter(|wanted| !served.serves(*wanted, has_instances)) {
             return Err(Refusal::Tier { wanted, offered: served });
         }
@@ -67,7 +66,7 @@ impl Admission {
             if served != Tier::Shim {
                 return Err(Refusal::Oversubscribe { tier: served });
             }
-            settings.oversubscription.ok_or(Refusal::NotOversubscribed)?;
+            node.oversubscription.ok_or(Refusal::NotOversubscribed)?;
         }
         let planned = text(PLANNED).and_then(|text| planned(text, pod, settings));
         let chosen = planned.as_ref().map(|planned| chosen(planned, &requests)).unwrap_or_default();
@@ -79,21 +78,20 @@ impl Admission {
     /// The plan that was made before if it still fits, else a new one. `allocated`: what the first containers hold.
     pub(super) fn plan(
         &self,
-        cards: &[Card],
+        state: &NodeState,
         allocated: &Allocated,
-        inventory: &Inventory,
         settings: &AllocationSettings,
     ) -> Result<Plan, Refusal> {
         let Allocated { cards: held, shares } = allocated;
         let request =
             PodRequest { containers: &self.requests, allocated: held, shares, preferences: &self.preferences };
         let anew = |misfit: &Misfit| info!(pod = %self.pod, %misfit, "planned GPUs don't fit any more: planning again");
-        let fits = |made: &Plan| verify(cards, &request, made).inspect_err(anew).is_ok();
-        if let Some(made) = self.made(cards, held).filter(fits) {
+        let fits = |made: &Plan| verify(state, &request, made).inspect_err(anew).is_ok();
+        if let Some(made) = self.made(&state.node, held).filter(fits) {
             return Ok(made);
         }
         let name = self.preferences.card_policy.unwrap_or(settings.policy.name);
-        Ok(plan(cards, &inventory.links, &request, &Policy { name, ..settings.policy })?)
+        Ok(plan(state, &request, &Policy { name, ..settings.policy })?)
     }
 
     /// Cards that are to be chosen for any of its containers.
@@ -108,8 +106,8 @@ impl Admission {
     }
 
     /// The plan that was made before, in present positions; `None` if a card is gone.
-    fn made(&self, cards: &[Card], allocated: &[Vec<usize>]) -> Option<Plan> {
-        let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
+    fn made(&self, node: &NodeCards, allocated: &[Vec<usize>]) -> Option<Plan> {
+        let position = |id: &CardId| node.position(id);
         let container = |(at, planned): (usize, &Vec<CardId>)| {
             let held = allocated.get(at).cloned();
             let chosen = held.or_else(|| planned.iter().map(position).collect())?;

@@ -9,7 +9,7 @@ use std::slice;
 use divvy_api::annotation::Preferences;
 use divvy_api::pod::peak;
 use divvy_api::{ContainerKind, ContainerRequest, Memory, Share};
-use divvy_placement::{Card, ContainerPlan, Misfit, Plan, PodRequest, Reason, host_memory_left, verify};
+use divvy_placement::{ContainerPlan, Misfit, NodeState, Plan, PodRequest, Reason, verify};
 
 use super::admission::Allocated;
 
@@ -25,24 +25,24 @@ pub(super) struct Holder<'a> {
 
 impl Holder<'_> {
     /// Whether `container` fits on the cards that `held` gives it, beside the other containers and the other pods.
-    pub(super) fn fits(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
+    pub(super) fn fits(&self, container: usize, state: &NodeState) -> Result<(), Misfit> {
         self.phases().filter(|phase| phase.contains(&container)).try_for_each(|phase| {
             let beside = phase.into_iter().filter(|other| *other != container);
-            self.fits_on(container, &self.with(cards, beside))
+            self.fits_on(container, &self.with(state, beside))
         })?;
-        self.has_host_memory(container, cards)
+        self.has_host_memory(container, state)
     }
 
     /// Whether the node has the host memory that is booked for the pod: containers that run one after another share what is
     /// booked on one card, not on two.
-    fn has_host_memory(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
+    fn has_host_memory(&self, container: usize, state: &NodeState) -> Result<(), Misfit> {
         if self.shares(container).all(|(_, share)| share.host.is_zero()) {
             return Ok(());
         }
         let steps =
             |card| self.requests.iter().enumerate().map(move |(at, request)| (request.kind, self.share(at, card)));
-        let wanted: Memory = (0..cards.len()).map(|card| peak(steps(card)).host).sum();
-        let free = host_memory_left(cards);
+        let wanted: Memory = (0..state.held.len()).map(|card| peak(steps(card)).host).sum();
+        let free = state.host_memory_left();
         if wanted > free { Err(Misfit::Node { reason: Reason::HostMemory { wanted, free } }) } else { Ok(()) }
     }
 
@@ -55,12 +55,12 @@ impl Holder<'_> {
         self.held.shares.get(container).into_iter().flatten().copied()
     }
 
-    fn fits_on(&self, container: usize, cards: &[Card]) -> Result<(), Misfit> {
+    fn fits_on(&self, container: usize, state: &NodeState) -> Result<(), Misfit> {
         let request = ContainerRequest { kind: ContainerKind::App, ..self.requests[container].clone() };
         let (containers, shares) = (slice::from_ref(&request), slice::from_ref(&self.held.shares[container]));
         let request = PodRequest { containers, allocated: &[], shares, preferences: self.preferences };
         let chosen = ContainerPlan { chosen: self.held.cards[container].clone(), ..ContainerPlan::default() };
-        verify(cards, &request, &Plan { containers: vec![chosen] })
+        verify(state, &request, &Plan { containers: vec![chosen] })
     }
 
     /// Containers that run at the same time: each init container with the sidecars before it, then all others.
@@ -75,13 +75,13 @@ impl Holder<'_> {
         init.map(with_sidecars).chain([rest])
     }
 
-    /// The cards as they are with these containers of the pod on them.
-    fn with(&self, cards: &[Card], containers: impl Iterator<Item = usize>) -> Vec<Card> {
-        let mut cards = cards.to_vec();
+    /// The state with these containers of the pod on the cards.
+    fn with(&self, state: &NodeState, containers: impl Iterator<Item = usize>) -> NodeState {
+        let mut state = state.clone();
         for (position, share) in containers.flat_map(|container| self.shares(container)) {
-            let held = &mut cards[position].held;
+            let held = &mut state.held[position];
             *held = held.with(&share);
         }
-        cards
+        state
     }
 }

@@ -7,7 +7,6 @@ use divvy_api::{CardId, ContainerSpec, ResourceNames};
 
 use super::Allocator;
 use crate::foreign::{self, ForeignDevices};
-use crate::inventory::CardInfo;
 use crate::ledger::{Origin, PodEntry};
 use crate::pod::{DeviceRecord, Pod, PodRef};
 
@@ -122,8 +121,7 @@ impl Allocator {
     }
 
     fn held_by(&self, pod: &Pod, devices: &[&ForeignDevices]) -> ForeignHeld {
-        let cards: &[CardInfo] = &self.inventory.cards;
-        if devices.iter().any(|known| known.cards(pod, cards).is_none()) {
+        if devices.iter().any(|known| known.cards(pod, &self.inventory).is_none()) {
             return ForeignHeld::All;
         }
         let entry = self.ledger.allocations().pod(&pod.uid).into_iter();

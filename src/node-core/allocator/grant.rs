@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use divvy_api::request::Sharing;
 use divvy_api::{CardId, GpuRequest, Memory, Share, SlotId, Tier};
-use divvy_placement::Card;
 use tracing::info;
 
 use super::admission::{Admission, Allocated};
@@ -76,19 +75,16 @@ impl Allocator {
     /// Tier of a container with these shares: of cards of several tiers the strongest, as one limits file is for all of them.
     fn tier_on(&self, shares: &[(CardId, Share)]) -> Tier {
         let tier = self.containers.tier_on(shares);
-        let of_card = |(id, _): &(CardId, Share)| {
-            let card = self.inventory.cards.iter().find(|card| card.id == *id);
-            card.map_or(tier, |card| card.tier(tier))
-        };
+        let of_card = |(id, _): &(CardId, Share)| self.inventory.node.card(id).map_or(tier, |card| card.tier.min(tier));
         shares.iter().map(of_card).max().unwrap_or(tier)
     }
 
     /// What a container is given, beside what its cards have.
     fn given(&self, parts: &[Part]) -> Vec<Given> {
-        let cards = &self.inventory.cards;
+        let node = &self.inventory.node;
         let given = |part: &Part| {
-            let index = cards.iter().position(|card| card.id == part.card)?;
-            Some(Given { index, memory: cards[index].memory, share: part.share })
+            let index = node.position(&part.card)?;
+            Some(Given { index, memory: node.cards[index].memory, share: part.share })
         };
         parts.iter().filter_map(given).collect()
     }
@@ -111,8 +107,7 @@ impl Allocator {
         held: Option<&Holding>,
     ) -> Result<Vec<Part>, Refusal> {
         let memory = |slot: &SlotId| -> Option<Memory> {
-            let card = self.inventory.cards.iter().find(|card| card.id == slot.card);
-            card.filter(|card| (slot.number as usize) < self.slots_of(card)).map(|card| card.memory)
+            self.inventory.node.card(&slot.card).filter(|card| slot.number < card.slots).map(|card| card.memory)
         };
         let mut parts: Vec<Part> = Vec::with_capacity(slots.len());
         for slot in slots {
@@ -133,17 +128,17 @@ impl Allocator {
         let Grant { container, slots, again, .. } = *grant;
         let Admission { pod, requests, preferences, .. } = admission;
         let allocations = self.ledger.allocations();
-        let cards = self.cards(&pod.uid, |card| {
+        let state = self.state(&pod.uid, |card| {
             let mut held: BTreeSet<u32> = allocations.slots_held(&card.id, Some(&pod.uid));
             held.retain(|number| !slots.iter().any(|slot| slot.card == card.id && slot.number == *number));
-            self.slots_of(card).saturating_sub(held.len())
+            (card.slots as usize).saturating_sub(held.len())
         });
-        let position = |id: &CardId| cards.iter().position(|card: &Card| card.id == *id);
         let mut shares = self.allocated(&pod.uid, if again { requests.len() } else { container + 1 }).shares;
-        shares[container] = parts.iter().filter_map(|part| Some((position(&part.card)?, part.share))).collect();
+        shares[container] =
+            parts.iter().filter_map(|part| Some((state.node.position(&part.card)?, part.share))).collect();
         let allocated = Allocated::new(shares);
-        Holder { requests, held: &allocated, preferences }.fits(container, &cards)?;
-        admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
+        Holder { requests, held: &allocated, preferences }.fits(container, &state)?;
+        admission.plan(&state, &allocated, &self.settings)?;
         Ok(())
     }
 }

@@ -63,14 +63,15 @@ impl Allocator {
         // The kubelet offers slots of the kind that it asks for; those of other kinds are told by the books.
         let Some(admission) = &self.admission else { return Err(Refusal::Stale) };
         let asked = admission.requests[subject.container].profile.as_ref();
-        let cards = self.cards(&subject.pod.uid, |card| {
-            let is_offered = card.asked_by() == asked;
+        let state = self.state(&subject.pod.uid, |card| {
+            let is_offered = card.requested_profile() == asked;
             if is_offered { free.get(&card.id).map_or(0, Vec::len) } else { self.unheld(card, &subject.pod.uid) }
         });
         let allocated = self.allocated(&subject.pod.uid, subject.container);
         let Some(admission) = &mut self.admission else { return Err(Refusal::Stale) };
-        let plan = admission.plan(&cards, &allocated, &self.inventory, &self.settings)?;
-        admission.remember(&plan, &cards);
+        let plan = admission.plan(&state, &allocated, &self.settings)?;
+        let cards = state.cards();
+        admission.remember(&plan, cards);
         let chosen = &plan.containers[subject.container].chosen;
         let slot_on = |position: &usize| free.get(&cards[*position].id).and_then(|slots| slots.first().copied());
         let chosen = chosen.iter().filter_map(slot_on).cloned();

@@ -187,10 +187,10 @@ impl Allocator {
         let context = RestoreContext {
             names: &self.settings.names,
             defaults: self.settings.defaults,
-            memory: &|card| self.inventory.cards.iter().find(|known| known.id == *card).map(|known| known.memory),
-            cards: &self.inventory.cards,
+            memory: &|card| self.inventory.node.card(card).map(|known| known.memory),
+            inventory: &self.inventory,
             gives_whole: self.gives_whole(),
-            memory_scale: self.settings.oversubscription.map(|of| of.memory_scale),
+            memory_scale: self.oversubscription().map(|of| of.memory_scale),
             found: &|pod, container| self.containers.find(&pod.uid, container).unwrap_or_else(FoundContainer::unknown),
         };
         reconcile(self.ledger.allocations(), &observed, &context)

@@ -101,7 +101,7 @@ fn proposal_is_checked_again_after_an_inventory_change() {
     node.pods.push(part("a", "600"));
     let slots = node.propose(1).expect("fits");
     assert_eq!(cards(&slots), ["GPU-0"]);
-    node.set_health(0, CardHealth::Unhealthy { reason: "XID 79".to_owned() });
+    node.set_health(0, divvy_api::Health::unhealthy("XID 79"));
     assert_eq!(proposed_kind(node.allocator.allocate_proposed(&slots)), "no-fit");
     assert_eq!(node.held("a", "c0"), []);
 }

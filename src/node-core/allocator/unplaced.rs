@@ -67,12 +67,12 @@ impl Allocator {
         let basis = self.basis();
         self.unplaced.pods.retain(|pod| pod.refused.elapsed() < KEPT_AWAY);
         if self.has_unplaced() && self.unplaced.judged_on.as_ref() != Some(&basis) {
-            let cards = self.cards("", |card| self.unheld(card, ""));
+            let state = self.state("", |card| self.unheld(card, ""));
             let mut pods = std::mem::take(&mut self.unplaced.pods);
             pods.retain(|UnplacedPod { containers, oversubscribe, .. }| {
                 let preferences = Preferences { oversubscribe: *oversubscribe, ..Preferences::default() };
                 let request = PodRequest { containers, allocated: &[], shares: &[], preferences: &preferences };
-                plan(&cards, &self.inventory.links, &request, &self.settings.policy).is_err()
+                plan(&state, &request, &self.settings.policy).is_err()
             });
             self.unplaced = UnplacedPods { pods, judged_on: Some(basis) };
         }

@@ -1,29 +1,28 @@
-use divvy_api::Memory;
+use divvy_api::{Card, Links, Memory, MigInstance};
 use proptest::prelude::*;
 
 use super::*;
-use crate::inventory::MigInstance;
+use crate::inventory::MigPlace;
 use crate::pod::Phase;
 
 const A: &str = "GPU-64802636-abba-4985-bf52-71560a48ec7c";
 const B: &str = "GPU-1d97f3a2-0b5e-4f7e-9a53-1c6a3d2f8e11";
 const INSTANCES: [&str; 2] = ["MIG-0a3b4c5d-0b5e-4f7e-9a53-1c6a3d2f8e11", "MIG-1a3b4c5d-0b5e-4f7e-9a53-1c6a3d2f8e11"];
 
-fn card(id: &str, minor: u32) -> CardInfo {
-    CardInfo { minor: Some(minor), ..CardInfo::healthy(id.parse().expect("a UUID"), Memory::mib(1000)) }
+type Gpu = (Card, DeviceInfo);
+
+fn card(id: &str, minor: impl Into<Option<u32>>) -> Gpu {
+    let card = Card::healthy(id.parse().expect("a UUID"), Memory::mib(1000));
+    (card, DeviceInfo { minor: minor.into(), ..DeviceInfo::default() })
 }
 
 /// The first of two GPUs cut into two instances.
-fn partitioned() -> Vec<CardInfo> {
-    let instance = |(gi, id): (u32, &&str)| CardInfo {
-        mig: Some(MigInstance {
-            profile: "1g.10gb".parse().expect("a profile"),
-            parent: A.parse().expect("a UUID"),
-            gi,
-            ci: 0,
-            by_profile: true,
-        }),
-        ..card(id, 0)
+fn partitioned() -> Vec<Gpu> {
+    let instance = |(gi, id): (u32, &&str)| {
+        let (card, device) = card(id, 0);
+        let mig = MigInstance { profile: "1g.10gb".parse().expect("a profile"), by_profile: true };
+        let place = MigPlace { gpu: A.parse().expect("a UUID"), gi, ci: 0 };
+        (Card { mig: Some(mig), ..card }, DeviceInfo { place: Some(place), ..device })
     };
     (0..).zip(&INSTANCES).map(instance).chain([card(B, 1)]).collect()
 }
@@ -54,9 +53,9 @@ fn devices(container: &str, resource: &str, ids: &[&str]) -> DeviceRecord {
     }
 }
 
-fn found(pod: &Pod, record: DeviceRecord, node: &[CardInfo]) -> String {
+fn found(pod: &Pod, record: DeviceRecord, node: &[Gpu]) -> String {
     let name = |card: CardId| card.as_str().replace(A, "A").replace(B, "B");
-    let cards = ForeignDevices::new(pod, record).cards(pod, node);
+    let cards = ForeignDevices::new(pod, record).cards(pod, &Inventory::new(node.to_vec(), Links::default()));
     cards.map_or_else(|| "unclear".to_owned(), |cards| cards.into_iter().map(name).collect::<Vec<_>>().join(" "))
 }
 
@@ -115,12 +114,12 @@ fn cards_are_found_by_each_systems_own_words() {
 
 #[test]
 fn number_means_minor_or_index_of_a_complete_node() {
-    let nano = |number: &str, node: &[CardInfo]| {
+    let nano = |number: &str, node: &[Gpu]| {
         found(&pod(&[("nano-gpu/container-main", number)]), devices("main", "nano-gpu/gpu-percent", &["x"]), node)
     };
     assert_eq!(nano("0", &[card(A, 1), card(B, 0)]), "B A", "the minor of one and the index of the other");
     assert_eq!(nano("0", &[card(A, 0), card(B, 2)]), "unclear", "a GPU has gone");
-    assert_eq!(nano("0", &[card(A, 0), CardInfo { minor: None, ..card(B, 1) }]), "unclear");
+    assert_eq!(nano("0", &[card(A, 0), card(B, None)]), "unclear");
     assert_eq!(nano("0", &[]), "unclear");
     assert_eq!(nano("0", &partitioned()), INSTANCES.join(" "));
     assert_eq!(nano("1", &partitioned()), "B");
@@ -181,8 +180,8 @@ proptest! {
         let keys = SYSTEMS.iter().flat_map(|system| system.source.keys()).map(|key| key.replace(NAME, "main").replace(INDEX, "0"));
         let keys: Vec<String> = keys.collect();
         let annotations: Vec<(&str, &str)> = keys.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
-        let node: Vec<CardInfo> =
-            minors.iter().enumerate().map(|(at, minor)| CardInfo { minor: *minor, ..card(&format!("GPU-{at}"), 0) }).collect();
+        let node = minors.iter().enumerate().map(|(at, minor)| card(&format!("GPU-{at}"), *minor));
+        let node = Inventory::new(node, Links::default());
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let pod = pod(&annotations);
         let cards = ForeignDevices::new(&pod, devices("main", &resource, &ids)).cards(&pod, &node);

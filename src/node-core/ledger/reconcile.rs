@@ -16,7 +16,7 @@ use divvy_api::{CardId, Memory, ResourceNames, Share, SlotId};
 use super::allocations::{Allocations, Change};
 use super::entry::{Nonce, PodEntry, Terms};
 use crate::foreign::ForeignDevices;
-use crate::inventory::CardInfo;
+use crate::inventory::Inventory;
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};
 use restore::{Device, Restore};
 
@@ -51,8 +51,8 @@ pub struct RestoreContext<'a> {
     pub defaults: Defaults,
     /// Memory of a card, while the inventory knows the card.
     pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
-    /// All cards of the inventory.
-    pub cards: &'a [CardInfo],
+    /// The cards that the node has.
+    pub inventory: &'a Inventory,
     /// Whether cards are allocated whole or not at all.
     pub gives_whole: bool,
     /// The scale by which memory is oversubscribed, in percent, where it is.
@@ -101,7 +101,7 @@ pub fn reconcile(allocations: &Allocations, observed: &Observed<'_>, context: &R
     if observed.records.is_none() && observed.foreign.is_empty() {
         return out;
     }
-    let mut records = records(observed, context.cards, &mut out.notes);
+    let mut records = records(observed, context.inventory, &mut out.notes);
     records.retain(|record| untouched(allocations, observed.as_of, &record.pod.uid));
     let ended: BTreeSet<&str> = out.changes.iter().map(Change::uid).collect();
     let owners = owners(allocations, observed.as_of, &ended, &records);
@@ -151,7 +151,7 @@ fn releases(allocations: &Allocations, observed: &Observed<'_>) -> Vec<Change> {
 
 /// The kubelet's device records by pod. They name pods, the ledger knows UIDs: a name that two live pods have is
 /// ambiguous.
-fn records<'a>(observed: &Observed<'a>, cards: &[CardInfo], notes: &mut Vec<String>) -> Vec<Record<'a>> {
+fn records<'a>(observed: &Observed<'a>, inventory: &Inventory, notes: &mut Vec<String>) -> Vec<Record<'a>> {
     let Observed { pods, records, foreign, .. } = *observed;
     let mut named: BTreeMap<(&str, &str), Vec<Record<'a>>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.has_ended()) {
@@ -173,7 +173,7 @@ fn records<'a>(observed: &Observed<'a>, cards: &[CardInfo], notes: &mut Vec<Stri
     let mut records: Vec<Record<'a>> = named.into_values().flatten().collect();
     for devices in foreign {
         if let Some(record) = records.iter_mut().find(|record| record.pod.uid == devices.uid) {
-            record.add_foreign(devices, cards);
+            record.add_foreign(devices, inventory);
         }
     }
     records.retain(|record| !record.containers.is_empty());
@@ -254,8 +254,8 @@ impl<'a> Record<'a> {
     }
 
     /// Adds the cards of another system's devices; all of the node's, if it is unclear which of them these are.
-    fn add_foreign(&mut self, foreign: &'a ForeignDevices, node: &[CardInfo]) {
-        let all = || node.iter().map(|card| card.id.clone()).collect();
+    fn add_foreign(&mut self, foreign: &'a ForeignDevices, node: &Inventory) {
+        let all = || node.cards().iter().map(|card| card.id.clone()).collect();
         let cards = foreign.cards(self.pod, node).unwrap_or_else(all);
         let devices = self.containers.entry(&foreign.container).or_default();
         devices.extend(cards.into_iter().map(Device::whole));

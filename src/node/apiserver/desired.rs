@@ -6,15 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
-use divvy_api::gpunode::{CORDONED, GpuNodeSpec};
+use divvy_api::gpunode::GpuNodeSpec;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use tracing::warn;
 
-use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::inventory::Inventory;
 
 /// Labels of the Node and spec of the GpuNode, as last received.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,51 +86,42 @@ impl Desired {
         if self.release_driver { Some("spec.releaseDriver".to_owned()) } else { paused() }
     }
 
-    /// The inventory with cordoned GPUs unhealthy: they accept no new pods, and running pods keep their shares.
-    pub fn cordon(&self, inventory: &Arc<Inventory>) -> Arc<Inventory> {
-        let cordoned = |card: &CardInfo| self.unschedulable_cards.iter().any(|uuid| means(uuid, card));
-        if !inventory.cards.iter().any(cordoned) {
-            return Arc::clone(inventory);
+    /// The inventory with cordoned cards: they accept no new pods, and running pods keep their shares.
+    #[must_use]
+    pub fn apply(&self, mut inventory: Inventory) -> Inventory {
+        if self.unschedulable_cards.is_empty() {
+            return inventory;
         }
-        let mut inventory = Inventory::clone(inventory);
-        for card in inventory.cards.iter_mut().filter(|card| cordoned(card)) {
-            let reason = match &card.health {
-                CardHealth::Healthy => CORDONED.to_owned(),
-                CardHealth::Unhealthy { reason } => format!("{CORDONED}; {reason}"),
-            };
-            card.health = CardHealth::Unhealthy { reason };
+        let node = Arc::make_mut(&mut inventory.node);
+        for (card, device) in node.cards.iter_mut().zip(&inventory.devices) {
+            if self.unschedulable_cards.iter().any(|uuid| device.is_or_is_of(card, uuid)) {
+                card.health = mem::take(&mut card.health).cordoned();
+            }
         }
-        Arc::new(inventory)
+        inventory
     }
 
     /// Cordoned cards that this node doesn't have.
     pub fn unknown_cards(&self, inventory: &Inventory) -> Vec<String> {
-        let known = |uuid: &str| inventory.cards.iter().any(|card| means(uuid, card));
-        self.unschedulable_cards.iter().filter(|uuid| !known(uuid)).cloned().collect()
+        let is_known = |uuid: &str| inventory.each().any(|(card, device)| device.is_or_is_of(card, uuid));
+        self.unschedulable_cards.iter().filter(|uuid| !is_known(uuid)).cloned().collect()
     }
-}
-
-/// Whether a UUID is the card's, or that of the GPU whose instance it is.
-fn means(uuid: &str, card: &CardInfo) -> bool {
-    card.id.as_str() == uuid || card.mig.as_ref().is_some_and(|mig| mig.parent.as_str() == uuid)
 }
 
 #[cfg(test)]
 mod tests {
-    use divvy_api::Memory;
+    use divvy_api::{Card, Health, Links, Memory};
+    use divvy_node_core::inventory::{DeviceInfo, MigPlace};
 
     use super::*;
-    use divvy_node_core::inventory::MigInstance;
 
-    fn inventory() -> Arc<Inventory> {
-        let card = |name: &str, health| CardInfo {
-            health,
-            ..CardInfo::healthy(name.parse().expect("a UUID"), Memory::mib(1024))
-        };
-        let sick = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
-        let healthy = CardHealth::Healthy;
-        let cards = vec![card("GPU-a", healthy.clone()), card("GPU-b", healthy), card("GPU-c", sick)];
-        Arc::new(Inventory { cards, ..Inventory::default() })
+    fn inventory() -> Inventory {
+        let card = |name: &str| Card::healthy(name.parse().expect("a UUID"), Memory::mib(1024));
+        let gpu = |name: &str| (card(name), DeviceInfo::default());
+        let sick = Card { health: Health::unhealthy("XID 79"), ..card("GPU-c") };
+        let place = MigPlace { gpu: "GPU-cut".parse().expect("a UUID"), gi: 1, ci: 0 };
+        let instance = (card("MIG-d"), DeviceInfo { place: Some(place), ..DeviceInfo::default() });
+        Inventory::new([gpu("GPU-a"), gpu("GPU-b"), (sick, DeviceInfo::default()), instance], Links::default())
     }
 
     fn cordoned(cards: &[&str]) -> Desired {
@@ -137,33 +129,24 @@ mod tests {
         Desired { unschedulable_cards, ..Desired::default() }
     }
 
+    fn health(desired: &Desired) -> Vec<String> {
+        let inventory = desired.apply(inventory());
+        inventory.cards().iter().map(|card| card.health.to_string()).collect()
+    }
+
     #[test]
-    fn cordon_makes_only_listed_gpus_unhealthy() {
-        let health = |desired: &Desired| {
-            let inventory = desired.cordon(&inventory());
-            inventory.cards.iter().map(|card| card.health.to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(health(&cordoned(&[])), ["healthy", "healthy", "unhealthy: XID 79"]);
+    fn only_listed_gpus_are_cordoned() {
+        assert_eq!(health(&cordoned(&[])), ["healthy", "healthy", "unhealthy: XID 79", "healthy"]);
         let both = cordoned(&["GPU-b", "GPU-c", "GPU-x"]);
-        assert_eq!(health(&both), ["healthy", "unhealthy: cordoned", "unhealthy: cordoned; XID 79"]);
+        assert_eq!(health(&both), ["healthy", "cordoned", "cordoned; XID 79", "healthy"]);
         assert_eq!(both.unknown_cards(&inventory()), ["GPU-x"]);
     }
 
     #[test]
     fn cordoned_gpu_cordons_its_instances() {
-        let mut inventory = Inventory::clone(&inventory());
-        let [profile, parent] = ["1g.10gb", "GPU-cut"];
-        inventory.cards[1].mig = Some(MigInstance {
-            profile: profile.parse().expect("a profile"),
-            parent: parent.parse().expect("a UUID"),
-            gi: 1,
-            ci: 0,
-            by_profile: true,
-        });
-        let inventory = Arc::new(inventory);
         let desired = cordoned(&["GPU-cut"]);
-        assert_eq!(desired.cordon(&inventory).cards[1].health.to_string(), "unhealthy: cordoned");
-        assert_eq!(desired.unknown_cards(&inventory), Vec::<String>::new());
+        assert_eq!(health(&desired), ["healthy", "healthy", "unhealthy: XID 79", "cordoned"]);
+        assert_eq!(desired.unknown_cards(&inventory()), Vec::<String>::new());
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! Events on the Node and on pods: for state changes that need action.
 
-use divvy_api::CardId;
+use divvy_api::{Card, CardId, Health};
 
 use divvy_node_core::allocator::{ForeignHeld, ForeignPod};
 use divvy_node_core::foreign;
-use divvy_node_core::inventory::{CardHealth, CardInfo};
 use divvy_node_core::pod::PodRef;
 
 use super::View;
@@ -27,7 +26,7 @@ pub(super) struct PendingEvent {
 /// Events for the changes between two views.
 pub(super) fn between(before: &View, after: &View) -> Vec<PendingEvent> {
     let mut out: Vec<PendingEvent> =
-        after.inventory.cards.iter().filter_map(|card| health(before, after, card)).collect();
+        after.inventory.cards().iter().filter_map(|card| health(before, after, card)).collect();
     if let Some(problem) = after.inventory.problem.as_ref().filter(|_| before.inventory.problem.is_none()) {
         out.push(on_node(None, true, "NvmlProblem", format!("{problem}; running pods keep their GPUs")));
     }
@@ -80,15 +79,15 @@ fn on_foreign(ForeignPod { pod, resource, held }: &ForeignPod) -> PendingEvent {
     PendingEvent { pod: Some(pod.clone()), card: None, warning: true, reason, note }
 }
 
-fn health(before: &View, after: &View, card: &CardInfo) -> Option<PendingEvent> {
-    let was = before.inventory.cards.iter().find(|known| known.id == card.id).map(|known| &known.health);
-    match (was, &card.health) {
-        (None | Some(CardHealth::Healthy), CardHealth::Unhealthy { reason }) => {
+fn health(before: &View, after: &View, card: &Card) -> Option<PendingEvent> {
+    let was = before.inventory.node.card(&card.id).map(|known| &known.health);
+    match (was, card.health.reason()) {
+        (None | Some(Health::Healthy), Some(reason)) => {
             let pods = after.allocations.held(&card.id, None).pods;
             let note = format!("{} accepts no new pods: {reason}; pods with a share of it: {pods}", card.id);
             Some(on_node(Some(&card.id), true, "GpuUnhealthy", note))
         }
-        (Some(CardHealth::Unhealthy { .. }), CardHealth::Healthy) => {
+        (Some(Health::Cordoned { .. } | Health::Unhealthy { .. }), None) => {
             Some(on_node(Some(&card.id), false, "GpuHealthy", format!("{} accepts pods again", card.id)))
         }
         _ => None,

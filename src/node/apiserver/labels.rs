@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use divvy_node_core::inventory::{CardInfo, Inventory};
+use divvy_api::Card;
+use divvy_node_core::inventory::Inventory;
 
 /// Labels that describe the GPUs and their driver. A label that would be true of some GPUs only is left out.
-pub(super) fn labels(inventory: &Inventory, slots_per_card: u32) -> BTreeMap<String, String> {
-    let cards: Vec<&CardInfo> = inventory.cards.iter().filter(|card| !card.model.is_empty()).collect();
-    let common = |of: &dyn Fn(&CardInfo) -> String| {
+pub(super) fn labels(inventory: &Inventory) -> BTreeMap<String, String> {
+    let cards: Vec<&Card> = inventory.cards().iter().filter(|card| !card.model.is_empty()).collect();
+    let common = |of: &dyn Fn(&Card) -> String| {
         let first = of(cards.first()?);
         cards.iter().all(|card| of(card) == first).then_some(first)
     };
@@ -20,7 +21,7 @@ pub(super) fn labels(inventory: &Inventory, slots_per_card: u32) -> BTreeMap<Str
         ("gpu.product", common(&|card| value(&card.model))),
         ("gpu.memory", common(&|card| card.memory.as_mib().to_string())),
         ("gpu.clique", inventory.clique().map(str::to_owned)),
-        ("gpu.replicas", common(&|card| card.slots(slots_per_card).to_string())),
+        ("gpu.replicas", common(&|card| card.slots.to_string())),
         ("cuda.driver-version.full", version.clone()),
         ("cuda.driver-version.major", part(&version, 0)),
         ("cuda.driver-version.minor", part(&version, 1)),

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use divvy_api::gpunode::{GpuNodeStatus, Health};
+use divvy_api::NodeCards;
+use divvy_api::gpunode::{GpuNodeStatus, HealthStatus};
 use tokio::time::Instant;
-
-use divvy_node_core::inventory::Inventory;
 
 /// Step of the written utilization, in percent.
 const STEP: u32 = 10;
@@ -20,15 +19,15 @@ pub(super) struct UtilizationWrites {
     last: Option<Instant>,
 }
 
-/// Sets the utilization in the status made from an inventory. That of an unhealthy GPU is from before it became unhealthy.
-pub(super) fn show(status: &mut GpuNodeStatus, inventory: &Inventory) {
-    let healthy = status.cards.iter_mut().zip(&inventory.cards).filter(|(card, _)| card.health == Health::Healthy);
-    for (card, info) in healthy {
-        card.utilization = info.utilization.map(|percent| (percent + STEP / 2) / STEP * STEP);
+/// Sets the utilization in the status made from these cards. That of an unhealthy GPU is from before it became unhealthy.
+pub(super) fn show(status: &mut GpuNodeStatus, node: &NodeCards) {
+    let healthy = status.cards.iter_mut().zip(&node.cards).filter(|(shown, _)| shown.health == HealthStatus::Healthy);
+    for (shown, card) in healthy {
+        shown.utilization = card.utilization.map(|percent| (percent + STEP / 2) / STEP * STEP);
     }
 }
 
-// === impl LoadWrites ===
+// === impl UtilizationWrites ===
 
 impl UtilizationWrites {
     /// Whether a status should be written in place of the current one, which differs.

@@ -33,8 +33,8 @@ pub(super) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<
     let Some(record) = listed::<DialectAnnotation>(view, pod) else { return BTreeMap::new() };
     let given = |holding: &Holding| {
         let part = holding.parts.first()?;
-        let index = view.inventory.cards.iter().position(|card| card.id == part.card)?;
-        Some(Given { index, memory: view.inventory.cards[index].memory, share: part.share })
+        let index = view.inventory.node.position(&part.card)?;
+        Some(Given { index, memory: view.inventory.cards()[index].memory, share: part.share })
     };
     let holdings = view.allocations.pod(&pod.uid).into_iter().flat_map(PodEntry::holdings);
     let given: Vec<_> = holdings.filter_map(|(name, holding)| Some((name, given(holding)?))).collect();

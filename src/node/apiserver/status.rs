@@ -1,14 +1,12 @@
 //! `GpuNode.status`: every GPU, and the shares allocated on it.
 
-use divvy_api::gpunode::{CardStatus, GpuNodeStatus, Health, Scales, ShareStatus, Summary};
+use divvy_api::gpunode::{CardStatus, GpuNodeStatus, HealthStatus, ShareStatus, Summary};
 use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
-use divvy_api::{Cores, Memory};
-use divvy_placement::Link;
+use divvy_api::{Card, Cores, Health, Memory};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{PublishSettings, View};
-use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
 use divvy_node_core::ledger::{ContainerEntry, Holding, Origin, Part, PodEntry};
 
 /// The status for `view`. `seen`: the one in the cluster, whose transition times are kept for conditions that haven't changed.
@@ -18,58 +16,45 @@ pub(super) fn status(
     seen: Option<&GpuNodeStatus>,
     now: Timestamp,
 ) -> GpuNodeStatus {
-    let PublishSettings { scales, oversubscription, slots_per_card, .. } = *settings;
-    let cards = &view.inventory.cards;
-    let tier = cards.iter().map(|card| card.tier(settings.tier)).min().unwrap_or(settings.tier);
-    let card = |(at, card): (usize, &CardInfo)| {
-        let own = (card.tier(settings.tier), card.scales(scales), card.slots(slots_per_card));
-        CardStatus {
-            tier: Some(own.0).filter(|own| *own != tier),
-            scales: Some(own.1).filter(|own| *own != scales),
-            slots: Some(own.2).filter(|own| *own != slots_per_card),
-            ..card_status(&view.inventory, at, card)
-        }
+    let PublishSettings { scales, slots_per_card, .. } = *settings;
+    let cards = view.inventory.cards();
+    let tier = cards.iter().map(|card| card.tier).min().unwrap_or(settings.tier);
+    let card = |card: &Card| CardStatus {
+        tier: Some(card.tier).filter(|own| *own != tier),
+        scales: Some(card.scales).filter(|own| *own != scales),
+        slots: Some(card.slots).filter(|own| *own != slots_per_card),
+        ..card_status(card)
     };
     GpuNodeStatus {
-        cards: cards.iter().enumerate().map(card).collect(),
+        cards: cards.iter().map(card).collect(),
+        links: view.inventory.node.links.groups(),
         shares: shares(view),
         tier,
         scales,
         slots_per_card: Some(slots_per_card),
         clique: view.inventory.clique().map(str::to_owned),
-        oversubscription,
+        oversubscription: view.inventory.node.oversubscription,
         ledger_revision: view.revision,
         conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
-        summary: summary(view, scales),
+        summary: summary(view),
     }
 }
 
-fn card_status(inventory: &Inventory, at: usize, card: &CardInfo) -> CardStatus {
+fn card_status(card: &Card) -> CardStatus {
     let (health, reason) = match &card.health {
-        CardHealth::Healthy => (Health::Healthy, None),
-        CardHealth::Unhealthy { reason } => (Health::Unhealthy, Some(reason.clone())),
+        Health::Healthy => (HealthStatus::Healthy, None),
+        Health::Cordoned { also } => (HealthStatus::Unhealthy, also.as_ref()),
+        Health::Unhealthy { reason } => (HealthStatus::Unhealthy, Some(reason)),
     };
     CardStatus {
         health,
-        reason,
+        reason: reason.map(ToString::to_string),
+        cordoned: matches!(card.health, Health::Cordoned { .. }),
         numa: card.numa,
-        topology: topology(inventory, at),
         mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
-        plain: card.mig.is_some() && card.asked_by().is_none(),
-        ..CardStatus::healthy(card.id.clone(), &card.model, card.memory)
+        plain: card.mig.is_some() && card.requested_profile().is_none(),
+        ..CardStatus::healthy(card.id.clone(), &*card.model, card.memory)
     }
-}
-
-/// A string, because an API server checks each item of a list by the schema whenever the status is written: the links of 8 GPUs
-/// made a write twice as dear (docs/benchmarks.md, "What was mended by it").
-fn topology(inventory: &Inventory, at: usize) -> String {
-    let link = |other: usize| inventory.links.get(at, other);
-    let others = || (0..inventory.cards.len()).filter(|other| *other != at);
-    if others().all(|other| link(other) == Link::System) {
-        return String::new();
-    }
-    let class = |other| if other == at { "X".to_owned() } else { link(other).to_string() };
-    (0..inventory.cards.len()).map(class).collect::<Vec<_>>().join(" ")
 }
 
 fn shares(view: &View) -> Vec<ShareStatus> {
@@ -94,18 +79,14 @@ fn shares(view: &View) -> Vec<ShareStatus> {
     view.allocations.pods().flat_map(of_pod).collect()
 }
 
-fn summary(view: &View, scales: Scales) -> Summary {
-    let cards = &view.inventory.cards;
-    let healthy = cards.iter().filter(|card| card.health == CardHealth::Healthy).count();
+fn summary(view: &View) -> Summary {
+    let cards = view.inventory.cards();
+    let healthy = cards.iter().filter(|card| card.is_healthy()).count();
     let held: Vec<_> = cards.iter().map(|card| view.allocations.held(&card.id, None)).collect();
-    let memory: (Memory, Memory) = (
-        held.iter().map(|held| held.memory).sum(),
-        cards.iter().map(|card| card.memory.percent(card.scales(scales).memory)).sum(),
-    );
-    let cores: (Cores, Cores) = (
-        held.iter().map(|held| held.cores).sum(),
-        cards.iter().map(|card| Cores::new(card.scales(scales).cores)).sum(),
-    );
+    let memory: (Memory, Memory) =
+        (held.iter().map(|held| held.memory).sum(), cards.iter().map(Card::memory_capacity).sum());
+    let cores: (Cores, Cores) =
+        (held.iter().map(|held| held.cores).sum(), cards.iter().map(Card::cores_capacity).sum());
     let pods = u32::try_from(view.allocations.pods().count()).unwrap_or(u32::MAX);
     Summary::new((healthy, cards.len()), memory, cores, pods)
 }

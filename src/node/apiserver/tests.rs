@@ -1,8 +1,11 @@
 use divvy_api::annotation;
-use divvy_api::gpunode::Oversubscription;
+use divvy_api::gpunode::{HealthStatus, Oversubscription};
+use divvy_api::links::LinkedCards;
 use divvy_api::request::Sharing;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Totals};
-use divvy_placement::{Link, Links};
+use divvy_api::{
+    Card, CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Health, Link, Links, Memory, MemoryAmount,
+    MigInstance, Totals,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -10,7 +13,7 @@ use super::events::between;
 use super::node::{NodeStatusView, NodeView};
 use super::*;
 use divvy_node_core::allocator::ForeignHeld;
-use divvy_node_core::inventory::{CardHealth, CardInfo, CardSettings, Driver, MigInstance};
+use divvy_node_core::inventory::{DeviceInfo, Driver};
 use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use divvy_node_core::pod::Phase;
 
@@ -21,23 +24,38 @@ fn card(number: usize) -> CardId {
     format!("GPU-{number}").parse().expect("a UUID")
 }
 
-fn inventory(cards: usize) -> Inventory {
-    let info = |number| CardInfo {
-        model: "NVIDIA H100 80GB HBM3".to_owned(),
+/// GPUs of a node of tier `accounting`.
+fn inventory(count: usize) -> Inventory {
+    linked(count, |_, _| Link::NvLink(18))
+}
+
+fn linked(count: usize, link: fn(usize, usize) -> Link) -> Inventory {
+    let found = |number| Card {
+        model: "NVIDIA H100 80GB HBM3".into(),
         numa: Some(0),
-        ..CardInfo::healthy(card(number), CARD)
+        slots: 32,
+        ..Card::healthy(card(number), CARD)
     };
-    Inventory {
-        driver: Some(Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) }),
-        cards: (0..cards).map(info).collect(),
-        links: Links::new(cards, |_, _| Link::NvLink(18)),
-        problem: None,
+    let cards = (0..count).map(|number| (found(number), DeviceInfo::default()));
+    let driver = Some(Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) });
+    Inventory { driver, ..Inventory::new(cards, Links::new(count, link)) }
+}
+
+fn cards(inventory: &mut Inventory) -> &mut [Card] {
+    &mut Arc::make_mut(&mut inventory.node).cards
+}
+
+/// The same GPUs on a node of this configuration.
+fn configured(mut inventory: Inventory, scales: Scales, tier: Tier) -> Inventory {
+    for card in cards(&mut inventory) {
+        (card.scales, card.tier) = (scales, tier);
     }
+    inventory
 }
 
 fn sick(inventory: &Inventory, number: usize) -> Inventory {
     let mut inventory = inventory.clone();
-    inventory.cards[number].health = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
+    cards(&mut inventory)[number].health = Health::unhealthy("XID 79");
     inventory
 }
 
@@ -92,7 +110,6 @@ fn settings(scales: Scales, tier: Tier) -> PublishSettings {
         node_name: "node".to_owned(),
         names: ResourceNames::default(),
         scales,
-        oversubscription: None,
         tier,
         slots_per_card: 32,
         advertise: Advertise::Amounts,
@@ -102,16 +119,16 @@ fn settings(scales: Scales, tier: Tier) -> PublishSettings {
 }
 
 /// Allocatable memory in MiB and in percent, and compute.
-fn amounts(view: &View, scales: Scales) -> [u64; 3] {
+fn amounts(view: &View) -> [u64; 3] {
     let names = ResourceNames::default();
-    allocatable(&view.allocations, &view.inventory, (scales, None), &view.unplaced, &names).map(|(_, amount)| amount)
+    allocatable(&view.allocations, &view.inventory.node, &view.unplaced, &names).map(|(_, amount)| amount)
 }
 
 #[test]
 fn amounts_share_one_pool_across_resources() {
     let (absolute, percent) = (request(mib(20_000), 0), request(MemoryAmount::Percent(50), 30));
     let allocations = held(&[(0, absolute, absolute.totals()), (0, percent, percent.totals())]);
-    let offered = amounts(&view(inventory(1), allocations), WHOLE);
+    let offered = amounts(&view(inventory(1), allocations));
     // 20 000 and 40 000 MiB are held, so 20 000 MiB, which are 25 %, are free.
     assert_eq!(offered, [40_000, 75, 100]);
 }
@@ -121,35 +138,32 @@ fn amounts_of_whole_and_unhealthy_gpus() {
     let (whole, part) = (GpuRequest::whole(1), request(mib(8000), 10));
     let plain = Totals { count: 1, ..Totals::default() };
     let allocations = held(&[(0, whole, plain), (1, part, part.totals())]);
-    let offered = amounts(&view(sick(&inventory(3), 1), allocations), WHOLE);
+    let offered = amounts(&view(sick(&inventory(3), 1), allocations));
     assert_eq!(offered, [88_000, 100, 110]);
 }
 
 #[test]
 fn whole_card_fallback_publishes_requested_amount() {
     let asked = request(mib(20_000), 30).totals();
-    let offered = amounts(&view(inventory(2), held(&[(0, GpuRequest::whole(1), asked)])), WHOLE);
+    let offered = amounts(&view(inventory(2), held(&[(0, GpuRequest::whole(1), asked)])));
     assert_eq!(offered, [20_000 + 80_000, 100, 30 + 100]);
 }
 
 #[test]
 fn scales_multiply_free_amounts() {
-    let offered = amounts(&view(inventory(2), Allocations::default()), Scales { memory: 50, cores: 200 });
+    let scaled = configured(inventory(2), Scales { memory: 50, cores: 200 }, Tier::Accounting);
+    let offered = amounts(&view(scaled, Allocations::default()));
     assert_eq!(offered, [80_000, 100, 400]);
 }
 
 #[test]
 fn own_settings_of_a_gpu_are_offered_and_reported() {
-    let mut inventory = inventory(3);
-    inventory.cards[0].settings = CardSettings { memory_scale: Some(50), ..CardSettings::default() };
-    inventory.cards[2].settings = CardSettings {
-        slots: Some(4),
-        tier: Some(Tier::Accounting),
-        cores_scale: Some(150),
-        ..CardSettings::default()
-    };
+    let mut inventory = configured(inventory(3), WHOLE, Tier::Shim);
+    let cards = cards(&mut inventory);
+    cards[0].scales.memory = 50;
+    (cards[2].slots, cards[2].tier, cards[2].scales.cores) = (4, Tier::Accounting, 150);
     let view = view(inventory, Allocations::default());
-    assert_eq!(amounts(&view, WHOLE), [40_000 + 80_000 + 80_000, 50 + 100 + 100, 100 + 100 + 150]);
+    assert_eq!(amounts(&view), [40_000 + 80_000 + 80_000, 50 + 100 + 100, 100 + 100 + 150]);
     let status = status::status(&view, &settings(WHOLE, Tier::Shim), None, Timestamp::UNIX_EPOCH);
     assert_eq!((status.tier, status.scales, status.slots_per_card), (Tier::Accounting, WHOLE, Some(32)), "the weakest");
     let own = |at: usize| (status.cards[at].tier, status.cards[at].scales, status.cards[at].slots);
@@ -157,7 +171,7 @@ fn own_settings_of_a_gpu_are_offered_and_reported() {
     assert_eq!(own(1), (Some(Tier::Shim), None, None));
     assert_eq!(own(2), (None, Some(Scales { memory: 100, cores: 150 }), Some(4)));
     assert_eq!(status.summary.memory, "0Mi/200000Mi");
-    let replicas = labels::labels(&view.inventory, 32).remove("nvidia.com/gpu.replicas");
+    let replicas = labels::labels(&view.inventory).remove("nvidia.com/gpu.replicas");
     assert_eq!(replicas, None, "it would be true of two of them");
 }
 
@@ -167,8 +181,9 @@ fn oversubscribed_gpu_counts_what_can_still_be_requested() {
     let allocations = held_by(&[(0, request, request.totals())], Sharing::Oversubscribed(150));
     let amounts = |host_mib| {
         let oversubscription = Oversubscription { memory_scale: 150, host_memory: Memory::mib(host_mib) };
-        let settings = (WHOLE, Some(oversubscription));
-        allocatable(&allocations, &inventory(2), settings, &[], &ResourceNames::default()).map(|(_, amount)| amount)
+        let mut node = Arc::unwrap_or_clone(inventory(2).node);
+        node.oversubscription = Some(oversubscription);
+        allocatable(&allocations, &node, &[], &ResourceNames::default()).map(|(_, amount)| amount)
     };
     // 20 000 of the first GPU's and 10 000 of the host's are held. The second GPU is empty, and takes any pod.
     assert_eq!(amounts(100_000), [30_000 + 90_000 + 80_000, 112 + 100, 200], "60 000 of the first GPU are 90 000");
@@ -187,7 +202,7 @@ proptest! {
             (card, request, request.totals())
         }).collect();
         let view = view(inventory(3), held(&requests));
-        let [memory, percent, cores] = amounts(&view, WHOLE);
+        let [memory, percent, cores] = amounts(&view);
         let counted = |of: fn(&Totals) -> u64| requests.iter().map(|(_, _, counted)| of(counted)).sum::<u64>();
         let left = |number| {
             let held = view.allocations.held(&card(number), None);
@@ -244,10 +259,10 @@ fn refused_pod_is_kept_away_by_the_amounts() {
     let asked = request(MemoryAmount::Percent(60), 0);
     let allocations = held(&[(0, asked, asked.totals()), (1, asked, asked.totals())]);
     let view = View { unplaced: vec![GpuRequest::whole(1).totals()], ..view(inventory(2), allocations) };
-    assert_eq!(amounts(&view, WHOLE), [64_000, 120 + 80, 200], "no sum lets it pass");
+    assert_eq!(amounts(&view), [64_000, 120 + 80, 200], "no sum lets it pass");
     let whole = Totals { percent: 75, ..GpuRequest::whole(1).totals() };
     let view = View { unplaced: vec![whole], ..view };
-    assert_eq!(amounts(&view, WHOLE), [64_000, 120 + 74, 200], "120 are held, 80 free");
+    assert_eq!(amounts(&view), [64_000, 120 + 74, 200], "120 are held, 80 free");
 }
 
 #[test]
@@ -319,7 +334,7 @@ fn foreign_labels_are_kept() {
 #[test]
 fn labels_describe_only_what_all_gpus_share() {
     let mut inventory = inventory(2);
-    insta::assert_json_snapshot!(labels::labels(&inventory, 32), @r#"
+    insta::assert_json_snapshot!(labels::labels(&inventory), @r#"
     {
       "nvidia.com/cuda.driver-version.full": "580.95.05",
       "nvidia.com/cuda.driver-version.major": "580",
@@ -334,9 +349,9 @@ fn labels_describe_only_what_all_gpus_share() {
       "nvidia.com/gpu.replicas": "32"
     }
     "#);
-    inventory.cards[1].model = "NVIDIA A100".to_owned();
-    assert!(!labels::labels(&inventory, 32).contains_key("nvidia.com/gpu.product"));
-    assert!(labels::labels(&Inventory::default(), 32).is_empty());
+    cards(&mut inventory)[1].model = "NVIDIA A100".into();
+    assert!(!labels::labels(&inventory).contains_key("nvidia.com/gpu.product"));
+    assert!(labels::labels(&Inventory::default()).is_empty());
 }
 
 #[test]
@@ -360,27 +375,27 @@ fn status_shows_gpus_shares_and_conditions() {
 }
 
 #[test]
-fn gpus_that_only_the_system_links_have_no_topology() {
-    let of = |link: fn(usize, usize) -> Link| {
-        let inventory = Inventory { links: Links::new(3, link), ..inventory(3) };
+fn gpus_that_only_the_system_links_have_no_links() {
+    let links = |link: fn(usize, usize) -> Link| {
+        let inventory = configured(linked(3, link), WHOLE, Tier::Shim);
         let status = status::status(
             &view(inventory, Allocations::default()),
             &settings(WHOLE, Tier::Shim),
             None,
             Timestamp::UNIX_EPOCH,
         );
-        status.cards.into_iter().map(|card| card.topology).collect::<Vec<_>>()
+        status.links
     };
-    assert_eq!(of(|_, _| Link::System), ["", "", ""]);
-    assert_eq!(of(|a, b| if (a, b) == (0, 1) { Link::Node } else { Link::System }), ["X NODE SYS", "NODE X SYS", ""]);
+    assert_eq!(links(|_, _| Link::System), []);
+    let pair = LinkedCards { link: Link::Node, cards: vec![0, 1] };
+    assert_eq!(links(|a, b| if (a, b) == (0, 1) { Link::Node } else { Link::System }), [pair]);
 }
 
 #[test]
 fn status_lists_mig_instances_with_their_resource() {
-    let mut inventory = inventory(3);
-    for (card, by_profile) in inventory.cards[1..].iter_mut().zip([false, true]) {
-        let (profile, parent) = ("1g.10gb".parse().expect("a profile"), "GPU-0".parse().expect("a UUID"));
-        card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile });
+    let mut inventory = configured(inventory(3), WHOLE, Tier::Shim);
+    for (card, by_profile) in cards(&mut inventory)[1..].iter_mut().zip([false, true]) {
+        card.mig = Some(MigInstance { profile: "1g.10gb".parse().expect("a profile"), by_profile });
     }
     let status = status::status(
         &view(inventory, Allocations::default()),
@@ -413,8 +428,8 @@ fn shares_name_the_kind_of_their_container() {
             Holding { nonce: Nonce::random(), parts: vec![part], origin: Origin::Allocated, terms: Terms::default() };
         ledger.allocate(&pod, &containers, &container.name, holding).expect("booked");
     }
-    let view = view(inventory(1), ledger.allocations().clone());
     let half = Scales { memory: 50, cores: 100 };
+    let view = view(configured(inventory(1), half, Tier::Accounting), ledger.allocations().clone());
     let status = status::status(&view, &settings(half, Tier::Accounting), None, Timestamp::UNIX_EPOCH);
     let reported = serde_json::to_value(&status).expect("JSON");
     let kinds: Vec<_> = (0..3).map(|at| reported["shares"][at]["kind"].clone()).collect();
@@ -442,6 +457,28 @@ fn cordon_of_an_unknown_gpu_is_a_condition() {
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SpecApplied").expect("a condition");
     let said = format!("{} {}: {}", condition.status, condition.reason, condition.message);
     insta::assert_snapshot!(said, @"False UnknownCard: spec.unschedulableCards lists GPUs that this node doesn't have: GPU-x");
+}
+
+#[test]
+fn cordon_is_reported_apart_from_what_ails_a_gpu() {
+    let mut cordoned = sick(&inventory(3), 1);
+    for card in &mut cards(&mut cordoned)[..2] {
+        card.health = card.health.clone().cordoned();
+    }
+    let before = view(inventory(3), Allocations::default());
+    let after = view(cordoned, Allocations::default());
+    let status = status::status(&after, &settings(WHOLE, Tier::Accounting), None, Timestamp::UNIX_EPOCH);
+    let said: Vec<_> = status.cards.iter().map(|card| (card.health, card.cordoned, card.reason.as_deref())).collect();
+    let expected = [
+        (HealthStatus::Unhealthy, true, None),
+        (HealthStatus::Unhealthy, true, Some("XID 79")),
+        (HealthStatus::Healthy, false, None),
+    ];
+    assert_eq!(said, expected);
+    assert_eq!(status.summary.cards, "1/3");
+    let notes: Vec<_> = between(&before, &after).into_iter().map(|event| event.note).collect();
+    let accepts_none = ["GPU-0 accepts no new pods: cordoned", "GPU-1 accepts no new pods: cordoned; XID 79"];
+    assert_eq!(notes, accepts_none.map(|note| format!("{note}; pods with a share of it: 0")));
 }
 
 #[test]
@@ -542,7 +579,7 @@ fn removal_deletes_only_divvys_fields() {
 #[test]
 fn violation_is_a_condition_while_active() {
     use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
-    let mut view = view(inventory(1), Allocations::default());
+    let mut view = view(configured(inventory(1), WHOLE, Tier::Shim), Allocations::default());
     let held = |view: &View| {
         let status = status::status(view, &settings(WHOLE, Tier::Shim), None, Timestamp::UNIX_EPOCH);
         let condition =

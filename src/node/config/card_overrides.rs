@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_api::{CardId, Tier};
-use divvy_node_core::inventory::{CardInfo, CardSettings, Inventory};
+use divvy_api::gpunode::Scales;
+use divvy_api::{Card, CardId, Health, NodeCards, Tier};
+use divvy_node_core::inventory::{DeviceInfo, Inventory};
 use divvy_placement::{is_model_pattern, matches_model};
 use divvy_runtime::settings::Within;
 use serde::de::{Error, SeqAccess, Visitor};
@@ -22,6 +23,17 @@ pub struct CardOverrides(Vec<CardOverride>);
 struct CardOverride {
     gpus: Gpus,
     settings: CardSettings,
+}
+
+/// What an entry says of its GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CardSettings {
+    slots: Option<u32>,
+    tier: Option<Tier>,
+    /// In percent, 100 at most.
+    memory_scale: Option<u32>,
+    /// In percent.
+    cores_scale: Option<u32>,
 }
 
 /// Which GPUs of a node.
@@ -57,31 +69,21 @@ struct Entry {
 // === impl CardOverrides ===
 
 impl CardOverrides {
-    /// The inventory with what is configured for its cards, on a node whose other cards have `tier`.
-    pub(crate) fn apply(&self, inventory: Arc<Inventory>, tier: Served) -> Arc<Inventory> {
-        if self.0.is_empty() {
-            return inventory;
-        }
-        let mut inventory = Arc::unwrap_or_clone(inventory);
-        // The daemon serves the strongest tier that any card has.
-        let others = (tier == Served::Accounting).then_some(Tier::Accounting);
-        for card in &mut inventory.cards {
-            let entries = self.0.iter().filter(|entry| entry.gpus.has(card)).map(|entry| entry.settings);
-            let settings = entries.fold(CardSettings::default(), |earlier, later| CardSettings {
-                slots: later.slots.or(earlier.slots),
-                tier: later.tier.or(earlier.tier),
-                memory_scale: later.memory_scale.or(earlier.memory_scale),
-                cores_scale: later.cores_scale.or(earlier.cores_scale),
-            });
-            card.settings = CardSettings { tier: settings.tier.or(others), ..settings };
-        }
-        Arc::new(inventory)
+    /// What is configured for a card: of several entries that select it, the last one with a key counts.
+    fn settings(&self, card: &Card, device: &DeviceInfo) -> CardSettings {
+        let entries = self.0.iter().filter(|entry| entry.gpus.has(card, device)).map(|entry| entry.settings);
+        entries.fold(CardSettings::default(), |earlier, later| CardSettings {
+            slots: later.slots.or(earlier.slots),
+            tier: later.tier.or(earlier.tier),
+            memory_scale: later.memory_scale.or(earlier.memory_scale),
+            cores_scale: later.cores_scale.or(earlier.cores_scale),
+        })
     }
 
     /// What selects none of the node's GPUs, if these are all of them.
     pub(crate) fn unmatched(&self, inventory: &Inventory) -> Option<String> {
-        let is_whole = inventory.problem.is_none() && inventory.cards.iter().all(|card| !card.model.is_empty());
-        let unmatched = |entry: &&CardOverride| !inventory.cards.iter().any(|card| entry.gpus.has(card));
+        let is_whole = inventory.problem.is_none() && inventory.cards().iter().all(|card| !card.model.is_empty());
+        let unmatched = |entry: &&CardOverride| !inventory.each().any(|(card, device)| entry.gpus.has(card, device));
         let unmatched: Vec<_> = self.0.iter().filter(unmatched).map(|entry| entry.gpus.to_string()).collect();
         (is_whole && !unmatched.is_empty()).then(|| unmatched.join(", nor with "))
     }
@@ -106,6 +108,9 @@ impl<'de> Deserialize<'de> for CardOverrides {
         deserializer.deserialize_any(Entries)
     }
 }
+
+/// Why a GPU takes no pods where the hardware must enforce every share.
+const NO_INSTANCE: &str = "not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto";
 
 const A_LIST: &str = "a list such as [{index: 0, slotsPerCard: 4}]";
 
@@ -138,11 +143,11 @@ impl<'de> Visitor<'de> for Entries {
 // === impl Gpus ===
 
 impl Gpus {
-    fn has(&self, card: &CardInfo) -> bool {
+    fn has(&self, card: &Card, device: &DeviceInfo) -> bool {
         match self {
             Self::Model(pattern) => matches_model(pattern, &card.model),
-            Self::Uuid(uuid) => card.id == *uuid || card.mig.as_ref().is_some_and(|mig| mig.parent == *uuid),
-            Self::Index(index) => card.index == Some(*index),
+            Self::Uuid(uuid) => device.is_or_is_of(card, uuid.as_str()),
+            Self::Index(index) => device.index == Some(*index),
         }
     }
 }
@@ -223,6 +228,34 @@ impl From<CardOverride> for Entry {
 // === impl Config ===
 
 impl Config {
+    /// The cards that NVML found with what is configured for them, on a node that serves `tier` and no stronger one.
+    pub(crate) fn effective(&self, found: &Inventory, tier: Tier) -> Inventory {
+        // The daemon serves the strongest tier that any card has.
+        let of_others = if self.tier == Served::Accounting { Tier::Accounting } else { tier };
+        let scales = self.scales();
+        let configured = |(card, device): (&Card, &DeviceInfo)| {
+            let settings = self.card_overrides.settings(card, device);
+            let needs_partition = tier == Tier::Mig && card.mig.is_none() && card.is_healthy();
+            Card {
+                slots: settings.slots.unwrap_or(self.slots_per_card.get()),
+                tier: settings.tier.unwrap_or(of_others).min(tier),
+                scales: Scales {
+                    memory: settings.memory_scale.unwrap_or(scales.memory),
+                    cores: settings.cores_scale.unwrap_or(scales.cores),
+                },
+                health: if needs_partition { Health::unhealthy(NO_INSTANCE) } else { card.health.clone() },
+                ..card.clone()
+            }
+        };
+        let node = NodeCards {
+            cards: found.each().map(configured).collect(),
+            links: Arc::clone(&found.node.links),
+            undivided: tier == Tier::Mig,
+            oversubscription: self.oversubscription(),
+        };
+        Inventory { node: Arc::new(node), ..found.clone() }
+    }
+
     /// Refuses keys of some GPUs that a node of this tier can't have.
     pub(crate) fn check_card_overrides(&self, served: Tier) -> Result<(), ConfigError> {
         let is_scaled = |entry: &CardOverride| {
@@ -241,41 +274,44 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use divvy_api::Memory;
-    use divvy_node_core::inventory::MigInstance;
-    use divvy_runtime::settings::from_text;
+    use divvy_api::{Links, Memory, MigInstance};
+    use divvy_node_core::inventory::MigPlace;
+    use divvy_runtime::settings::{KeySet as _, from_text};
 
     use super::*;
+    use crate::config::Keys;
 
-    fn inventory() -> Arc<Inventory> {
-        let card = |(index, (id, model)): (u32, &(&str, &str))| CardInfo {
-            index: Some(index),
-            model: (*model).to_owned(),
-            ..CardInfo::healthy(id.parse().expect("a UUID"), Memory::mib(1024))
+    fn inventory() -> Inventory {
+        let card = |(index, (id, model)): (u32, &(&str, &str))| {
+            let card = Card { model: (*model).into(), ..Card::healthy(id.parse().expect("a UUID"), Memory::mib(1024)) };
+            (card, DeviceInfo { index: Some(index), ..DeviceInfo::default() })
         };
         let mut cards: Vec<_> =
             (0..).zip(&[("GPU-a", "NVIDIA L4"), ("GPU-b", "NVIDIA H100 80GB HBM3")]).map(card).collect();
-        let mig = MigInstance {
-            profile: "1g.10gb".parse().expect("a profile"),
-            parent: "GPU-c".parse().expect("a UUID"),
-            gi: 1,
-            ci: 0,
-            by_profile: false,
-        };
-        cards.push(CardInfo { mig: Some(mig), ..card((2, &("MIG-d", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"))) });
-        Arc::new(Inventory { cards, ..Inventory::default() })
+        let (instance, device) = card((2, &("MIG-d", "NVIDIA H100 80GB HBM3 MIG 1g.10gb")));
+        let mig = MigInstance { profile: "1g.10gb".parse().expect("a profile"), by_profile: false };
+        let place = MigPlace { gpu: "GPU-c".parse().expect("a UUID"), gi: 1, ci: 0 };
+        cards.push((Card { mig: Some(mig), ..instance }, DeviceInfo { place: Some(place), ..device }));
+        Inventory::new(cards, Links::default())
     }
 
+    fn config() -> Config {
+        let env = |name: &str| (name == "NODE_NAME").then(|| "n1".into());
+        Keys::from_env(env).and_then(Keys::into_config).expect("valid")
+    }
+
+    /// What differs on each card from a node of tier `shim` without overrides.
     fn applied(text: &str, tier: Served) -> [String; 3] {
-        let overrides: CardOverrides = from_text(text).expect(text);
-        let inventory = overrides.apply(inventory(), tier);
-        let said = |card: &CardInfo| {
-            let CardSettings { slots, tier, memory_scale, cores_scale } = card.settings;
-            let slots = slots.map(|slots| format!("{slots} slots"));
-            let scales = [memory_scale.map(|of| format!("memory {of}%")), cores_scale.map(|of| format!("cores {of}%"))];
-            [slots, tier.map(|tier| tier.to_string())].into_iter().chain(scales).flatten().collect::<Vec<_>>().join(" ")
+        let config = Config { card_overrides: from_text(text).expect(text), tier, ..config() };
+        let inventory = config.effective(&inventory(), Tier::Shim);
+        let said = |card: &Card| {
+            let slots = (card.slots != 32).then(|| format!("{} slots", card.slots));
+            let tier = (card.tier != Tier::Shim).then(|| card.tier.to_string());
+            let memory = (card.scales.memory != 100).then(|| format!("memory {}%", card.scales.memory));
+            let cores = (card.scales.cores != 100).then(|| format!("cores {}%", card.scales.cores));
+            [slots, tier, memory, cores].into_iter().flatten().collect::<Vec<_>>().join(" ")
         };
-        [0, 1, 2].map(|at| said(&inventory.cards[at]))
+        [0, 1, 2].map(|at| said(&inventory.cards()[at]))
     }
 
     #[test]
@@ -300,9 +336,23 @@ mod tests {
     #[test]
     fn others_keep_the_tier_of_the_node() {
         let text = "[{uuid: GPU-a, tier: shim}]";
-        assert_eq!(applied(text, Served::Accounting), ["shim", "accounting", "accounting"]);
-        assert_eq!(applied(text, Served::Shim), ["shim", "", ""]);
+        assert_eq!(applied(text, Served::Accounting), ["", "accounting", "accounting"]);
+        assert_eq!(applied(text, Served::Shim), ["", "", ""]);
         assert_eq!(applied("[{uuid: GPU-a, tier: accounting}]", Served::Auto), ["accounting", "", ""]);
+    }
+
+    #[test]
+    fn tier_mig_marks_whole_gpus_unhealthy() {
+        let health = |found: &Inventory| {
+            let inventory = config().effective(found, Tier::Mig);
+            inventory.cards().iter().map(|card| card.health.to_string()).collect::<Vec<_>>()
+        };
+        let demanded = "unhealthy: not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto";
+        let mut inventory = inventory();
+        assert_eq!(health(&inventory), [demanded, demanded, "healthy"]);
+        Arc::make_mut(&mut inventory.node).cards[1].health = Health::unhealthy("GPU fell off the bus");
+        let ailment = "unhealthy: GPU fell off the bus";
+        assert_eq!(health(&inventory), [demanded, ailment, "healthy"], "what ails it besides is said first");
     }
 
     #[test]
@@ -312,7 +362,7 @@ mod tests {
                 .expect("valid");
         assert_eq!(overrides.unmatched(&inventory()).as_deref(), Some("uuid GPU-x, nor with model A100"));
         let problem = Some("NVML hangs".to_owned());
-        let inventory = Inventory { problem, ..Inventory::clone(&inventory()) };
+        let inventory = Inventory { problem, ..inventory() };
         assert_eq!(overrides.unmatched(&inventory), None, "there may be more");
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::ContainerOptions;
 use super::capabilities::MigMinors;
 use super::driver::{CUDA, Driver, Numbers, SHARED_NODES};
-use divvy_node_core::inventory::{CardInfo, MigInstance};
+use divvy_node_core::inventory::{DeviceInfo, Inventory, MigPlace};
 
 /// Vendor and class of every name.
 const KIND: &str = "divvy.dev/gpu";
@@ -100,12 +100,12 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Collects the files and device nodes that containers with these cards need.
-    pub(super) fn new(options: &ContainerOptions, cards: &[CardInfo]) -> Self {
+    pub(super) fn new(options: &ContainerOptions, inventory: &Inventory) -> Self {
         let driver = Driver::find(&options.driver_root, &options.driver_root_ctr_path);
         let minors = MigMinors::read(&options.procfs);
         let (mut named, mut refused) = (BTreeMap::new(), BTreeMap::new());
-        for card in cards {
-            match nodes(options, &minors, card) {
+        for (card, device) in inventory.each() {
+            match nodes(options, &minors, &card.id, device) {
                 None => {}
                 Some(Ok(nodes)) => drop(named.insert(card.id.clone(), nodes)),
                 Some(Err(problem)) => drop(refused.insert(card.id.clone(), problem)),
@@ -148,10 +148,15 @@ fn lacks(options: &ContainerOptions, driver: &Driver, devices: &[Device]) -> Opt
 
 /// A card's nodes, if CDI can name the card: its minor number is known, and an instance in the driver's old spelling has slashes. An error says why a
 /// container that is given them could not use the instance.
-fn nodes(options: &ContainerOptions, minors: &MigMinors, card: &CardInfo) -> Option<Result<Vec<DeviceNode>, String>> {
-    let gpu = card.minor.filter(|_| !card.id.as_str().contains('/'))?;
+fn nodes(
+    options: &ContainerOptions,
+    minors: &MigMinors,
+    id: &CardId,
+    device: &DeviceInfo,
+) -> Option<Result<Vec<DeviceNode>, String>> {
+    let gpu = device.minor.filter(|_| !id.as_str().contains('/'))?;
     let whole = DeviceNode::new(options, &format!("nvidia{gpu}"));
-    let Some(MigInstance { gi, ci, .. }) = card.mig else { return Some(Ok(vec![whole])) };
+    let Some(MigPlace { gi, ci, .. }) = device.place else { return Some(Ok(vec![whole])) };
     let guarded = |capabilities: [(String, String); 2]| {
         let mut nodes = vec![whole];
         for (name, access) in capabilities {

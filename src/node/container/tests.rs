@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use divvy_api::{Cores, Memory};
-use divvy_node_core::inventory::MigInstance;
+use divvy_api::{Card, Cores, Links, Memory, MigInstance};
+use divvy_node_core::inventory::{DeviceInfo, MigPlace};
 use divvy_node_core::pod::PodRef;
 use tempfile::TempDir;
 
@@ -90,7 +90,7 @@ impl Host {
     /// With both cards published.
     fn delivery(&self, strategies: &str) -> Containers {
         let delivery = Containers::new(self.options(strategies), Box::new(Accounting));
-        delivery.publish_cards(&cards()).expect("a directory that can be written");
+        delivery.publish_cards(&found(cards())).expect("a directory that can be written");
         delivery
     }
 
@@ -110,20 +110,20 @@ fn id(text: &str) -> CardId {
     text.parse().expect("a UUID")
 }
 
-fn cards() -> Vec<CardInfo> {
+fn found(cards: impl IntoIterator<Item = (Card, DeviceInfo)>) -> Inventory {
+    Inventory::new(cards, Links::default())
+}
+
+fn cards() -> Vec<(Card, DeviceInfo)> {
     // In an order that isn't the file's.
     [(B, 1), (A, 0)].map(|(id, minor)| card(id, Some(minor), None)).to_vec()
 }
 
-fn card(uuid: &str, minor: Option<u32>, instance: Option<(u32, u32)>) -> CardInfo {
-    let mig = |(gi, ci)| MigInstance {
-        profile: "1g.10gb".parse().expect("a profile"),
-        parent: id(B),
-        gi,
-        ci,
-        by_profile: false,
-    };
-    CardInfo { minor, mig: instance.map(mig), ..CardInfo::healthy(id(uuid), Memory::mib(1024)) }
+fn card(uuid: &str, minor: Option<u32>, instance: Option<(u32, u32)>) -> (Card, DeviceInfo) {
+    let mig = MigInstance { profile: "1g.10gb".parse().expect("a profile"), by_profile: false };
+    let card = Card { mig: instance.map(|_| mig), ..Card::healthy(id(uuid), Memory::mib(1024)) };
+    let place = instance.map(|(gi, ci)| MigPlace { gpu: id(B), gi, ci });
+    (card, DeviceInfo { minor, place, ..DeviceInfo::default() })
 }
 
 fn share(card: &str, memory: u64) -> (CardId, Share) {
@@ -197,7 +197,7 @@ fn cdi_spec_omits_a_missing_hook_and_escaping_links() {
     let escape = format!("driver/usr/lib/{}-linux-gnu/libnvidia-cfg.so.1", std::env::consts::ARCH);
     host.link("/etc/hostname", &escape);
     let options = ContainerOptions { dev_root: "/".into(), dev_root_ctr_path: "/".into(), ..host.options("cdi-cri") };
-    Containers::new(options, Box::new(Accounting)).publish_cards(&cards()).expect("published");
+    Containers::new(options, Box::new(Accounting)).publish_cards(&found(cards())).expect("published");
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
     let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
     assert_eq!(spec["cdiVersion"], "0.3.0", "no hostPath of a device node");
@@ -211,7 +211,7 @@ fn cdi_spec_has_the_nodes_of_a_driver_container() {
     let host = Host::new();
     let options = ContainerOptions { dev_root: "/run/nvidia/driver".into(), ..host.options("auto") };
     let delivery = Containers::new(options, Box::new(Accounting));
-    delivery.publish_cards(&cards()).expect("published");
+    delivery.publish_cards(&found(cards())).expect("published");
     assert_eq!(delivery.strategies().reason, "auto: the CDI specification is written");
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
     let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
@@ -229,9 +229,9 @@ fn cdi_spec_is_written_only_when_changed() {
     let first = inode();
     let mut reversed = cards();
     reversed.reverse();
-    delivery.publish_cards(&reversed).expect("published");
+    delivery.publish_cards(&found(reversed)).expect("published");
     assert_eq!(inode(), first);
-    delivery.publish_cards(&cards()[..1]).expect("published");
+    delivery.publish_cards(&found(cards().into_iter().take(1))).expect("published");
     assert_ne!(inode(), first);
     let left: Vec<_> = fs::read_dir(host.path("cdi")).expect("a directory").collect();
     assert_eq!(left.len(), 1, "no temporary file stays: {left:?}");
@@ -264,7 +264,7 @@ fn auto_after(change: impl FnOnce(&Host, &mut ContainerOptions)) -> String {
     let mut options = host.options("auto");
     change(&host, &mut options);
     let delivery = Containers::new(options, Box::new(Accounting));
-    let outcome = delivery.publish_cards(&cards());
+    let outcome = delivery.publish_cards(&found(cards()));
     let strategies = delivery.strategies();
     assert_eq!(strategies.active, [Strategy::VolumeMounts].into());
     let answer = delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect("an answer");
@@ -301,7 +301,7 @@ fn configured_cdi_without_devices_refuses_allocation() {
     let host = Host::new();
     host.file("cdi");
     let delivery = Containers::new(host.options("cdi-cri"), Box::new(Accounting));
-    let published = delivery.publish_cards(&cards()).expect_err("a file is no directory").to_string();
+    let published = delivery.publish_cards(&found(cards())).expect_err("a file is no directory").to_string();
     let error = delivery.prepare(&allocated("n-1", &[share(A, 1)])).expect_err("no specification").to_string();
     assert_eq!(error, format!("{A} has no CDI device, which deviceListStrategy requires: {published}"));
     assert!(!host.path("run").exists(), "nothing is made for a container that is refused");
@@ -314,14 +314,14 @@ fn gpu_without_device_node_is_given_by_mounts() {
     let odd = [card(old, Some(0), Some((1, 0))), card(B, None, None)];
     let all = [&cards()[1..], &odd].concat();
     let auto = Containers::new(host.options("auto"), Box::new(Accounting));
-    auto.publish_cards(&all).expect("published");
+    auto.publish_cards(&found(all.clone())).expect("published");
     let ways = |card| {
         let answer = auto.prepare(&allocated("n-1", &[share(card, 1)])).expect("an answer");
         (answer.cdi_devices.len(), answer.mounts.len())
     };
     assert_eq!((ways(A), ways(B), ways(old)), ((1, 2), (0, 3), (0, 3)));
     let demanded = Containers::new(host.options("cdi-annotations"), Box::new(Accounting));
-    demanded.publish_cards(&all).expect("published");
+    demanded.publish_cards(&found(all.clone())).expect("published");
     let error = demanded.prepare(&allocated("n-1", &[share(A, 1), share(B, 1)])).expect_err("B has no node");
     assert!(error.to_string().starts_with(&format!("{B} has no CDI device")), "{error}");
 }
@@ -491,6 +491,6 @@ fn readonly_cdi_directory_is_an_error() {
     fs::create_dir(host.path("cdi")).expect("a directory");
     fs::set_permissions(host.path("cdi"), Permissions::from_mode(0o555)).expect("read-only");
     let writable = fs::write(host.path("cdi/probe"), "").is_ok();
-    let published = Containers::new(host.options("auto"), Box::new(Accounting)).publish_cards(&cards());
+    let published = Containers::new(host.options("auto"), Box::new(Accounting)).publish_cards(&found(cards()));
     assert_eq!(published.is_ok(), writable);
 }

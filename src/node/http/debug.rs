@@ -2,8 +2,9 @@
 
 use std::sync::PoisonError;
 
+use divvy_api::Card;
 use divvy_node_core::allocator::{Allocator, lock};
-use divvy_node_core::inventory::{CardHealth, CardInfo, CardProcess, Inventory};
+use divvy_node_core::inventory::{CardProcess, DeviceInfo, Inventory, MigPlace};
 use serde_json::{Value, json};
 
 use super::Pages;
@@ -59,25 +60,21 @@ fn decisions(allocator: &Allocator) -> Value {
 }
 
 fn inventory(inventory: &Inventory) -> Value {
-    let Inventory { driver, cards, links: _, problem } = inventory;
+    let Inventory { driver, problem, .. } = inventory;
     let driver = driver.as_ref().map(|driver| json!({ "version": driver.version, "cuda": driver.cuda }));
-    json!({ "driver": driver, "problem": problem, "cards": cards.iter().map(card).collect::<Vec<_>>() })
+    json!({ "driver": driver, "problem": problem, "cards": inventory.each().map(|(card, device)| self::card(card, device)).collect::<Vec<_>>() })
 }
 
-fn card(card: &CardInfo) -> Value {
-    let unhealthy = match &card.health {
-        CardHealth::Healthy => None,
-        CardHealth::Unhealthy { reason } => Some(reason),
-    };
-    let instance = card.mig.as_ref().map(|mig| {
-        json!({ "profile": mig.profile.to_string(), "parent": mig.parent, "gpuInstance": mig.gi, "computeInstance": mig.ci })
+fn card(card: &Card, device: &DeviceInfo) -> Value {
+    let instance = card.mig.as_ref().zip(device.place.as_ref()).map(|(mig, MigPlace { gpu, gi, ci })| {
+        json!({ "profile": mig.profile.to_string(), "parent": gpu, "gpuInstance": gi, "computeInstance": ci })
     });
-    let processes = card.processes.as_ref().map(|processes| {
+    let processes = device.processes.as_ref().map(|processes| {
         processes.iter().map(|CardProcess { pid, bytes }| json!({ "pid": pid, "bytes": bytes })).collect::<Vec<_>>()
     });
     json!({
-        "uuid": card.id, "model": card.model, "memoryMi": card.memory, "pciBusId": card.pci_bus_id, "minor": card.minor,
-        "index": card.index, "numa": card.numa, "mig": instance, "clique": card.clique, "unhealthy": unhealthy,
-        "memoryUsedMi": card.memory_used, "utilization": card.utilization, "processes": processes,
+        "uuid": card.id, "model": &*card.model, "memoryMi": card.memory, "pciBusId": device.pci_bus_id,
+        "minor": device.minor, "index": device.index, "numa": card.numa, "mig": instance, "clique": device.clique,
+        "unhealthy": card.health.reason(), "memoryUsedMi": device.memory_used, "utilization": card.utilization, "processes": processes,
     })
 }

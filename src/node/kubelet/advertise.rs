@@ -6,13 +6,12 @@ pub(super) mod devices;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use divvy_api::gpunode::Scales;
-use divvy_api::{MigProfile, ResourceName, ResourceNames, SlotId};
+use divvy_api::{Card, MigProfile, ResourceName, ResourceNames, SlotId};
 use divvy_proto::deviceplugin as api;
 
 use crate::config::Advertise;
 
-use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::{Allocations, PodEntry};
 
 /// The devices of one resource.
@@ -38,8 +37,6 @@ impl Offer {
 pub struct Listing {
     /// Names of Divvy's resources.
     pub names: ResourceNames,
-    /// Slots listed for each card that has no number of its own.
-    pub slots_per_card: u32,
     /// Slots carry their card's NUMA node. The kubelet then counts healthy slots to tell what a NUMA node can take.
     ///
     /// Observed on 1.36.3 with `single-numa-node`, scope `container`, on a machine of one NUMA node: requests for parts of
@@ -48,8 +45,6 @@ pub struct Listing {
     /// take over all slots of an init container. It counts slots, not GPUs: a request for two GPUs where only one has free
     /// capacity finds slots enough on one NUMA node, and Allocate refuses it.
     pub numa_topology: bool,
-    /// Percentages of the GPUs' memory and compute that may be allocated, unless a GPU has its own.
-    pub scales: Scales,
     /// How memory and compute are advertised.
     pub advertise: Advertise,
 }
@@ -78,8 +73,8 @@ pub fn offers(
 ) -> Vec<Offer> {
     let mut on_record: BTreeMap<SlotId, Option<&MigProfile>> = allocations.slots_on_record().collect();
     let mut listed: BTreeMap<Option<&MigProfile>, Vec<Slot>> = [(None, Vec::new())].into();
-    for card in &inventory.cards {
-        listed.entry(card.asked_by()).or_default().extend(listing.slots(card, allocations, &on_record));
+    for card in inventory.cards() {
+        listed.entry(card.requested_profile()).or_default().extend(listing.slots(card, allocations, &on_record));
     }
     let known: BTreeSet<SlotId> = listed.values().flatten().map(|slot| slot.id.clone()).collect();
     on_record.retain(|slot, _| !known.contains(slot));
@@ -114,14 +109,14 @@ pub fn keep_held(offers: &mut [Offer], allocations: &Allocations, given: &BTreeS
 impl Listing {
     fn slots(
         &self,
-        card: &CardInfo,
+        card: &Card,
         allocations: &Allocations,
         on_record: &BTreeMap<SlotId, Option<&MigProfile>>,
     ) -> impl Iterator<Item = Slot> {
-        let is_healthy = card.health == CardHealth::Healthy;
-        let is_full = self.is_full(card, allocations);
+        let is_healthy = card.is_healthy();
+        let is_full = Self::is_full(card, allocations);
         let numa = card.numa.filter(|_| self.numa_topology);
-        (0..card.slots(self.slots_per_card)).map(move |number| {
+        (0..card.slots).map(move |number| {
             let id = card.id.slot(number);
             Slot { healthy: is_healthy && (!is_full || on_record.contains_key(&id)), id, numa }
         })
@@ -129,9 +124,9 @@ impl Listing {
 
     /// Whether no request whatever fits on the card. Not while the kubelet still admits a pod that holds it: what an init
     /// container holds is also for the pod's later ones, which may need another slot of the same card.
-    fn is_full(&self, card: &CardInfo, allocations: &Allocations) -> bool {
+    fn is_full(card: &Card, allocations: &Allocations) -> bool {
         let held = allocations.held(&card.id, None);
-        let is_full = held.exclusive || held.memory >= card.memory.percent(card.scales(self.scales).memory);
+        let is_full = held.exclusive || held.memory >= card.memory_capacity();
         let holds = |entry: &PodEntry| {
             entry.holdings().any(|(_, holding)| holding.parts.iter().any(|part| part.card == card.id))
         };

@@ -9,8 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use divvy_api::{CardId, Memory};
-use divvy_placement::Link;
+use divvy_api::{CardId, Link, Memory};
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::TopologyLevel;
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -58,10 +57,10 @@ pub(super) enum FindError {
     Call(#[from] CallError),
     /// The UUID can't be part of a device ID.
     #[error(transparent)]
-    Uuid(#[from] divvy_api::card::CardIdError),
+    Uuid(#[from] divvy_api::card_id::CardIdError),
     /// The profile can't be part of a resource name.
     #[error(transparent)]
-    Profile(#[from] divvy_api::card::BadMigProfile),
+    Profile(#[from] divvy_api::card_id::BadMigProfile),
 }
 
 /// Result of a probe; `None`: not reported by NVML.

@@ -7,7 +7,7 @@ mod load;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use divvy_api::CardId;
+use divvy_api::{Card, CardId, Health};
 
 use super::InventoryOptions;
 use super::calls::{ProbeError, Sample, Slice};
@@ -15,8 +15,8 @@ use super::health::{HealthOptions, Observation};
 use super::links::LinkTable;
 use super::readings::GpuReadings;
 use crate::config::{MemoryOverride, MigStrategy, memory_of};
-use card::{Card, Listing};
-use divvy_node_core::inventory::{Driver, Inventory};
+use card::{Listing, WatchedCard};
+use divvy_node_core::inventory::{DeviceInfo, Driver, Inventory};
 use driver::DriverState;
 
 /// Most GPUs of a node; a larger count is invalid.
@@ -34,7 +34,7 @@ pub(super) struct CardList {
     /// Look-ups by index that run, or that failed.
     lookups: BTreeMap<u32, Lookup>,
     /// Every GPU and MIG instance that was ever found.
-    cards: BTreeMap<CardId, Card>,
+    cards: BTreeMap<CardId, WatchedCard>,
     links: LinkTable,
     /// Cards whose links were read since NVML was opened.
     linked: BTreeSet<CardId>,
@@ -79,7 +79,7 @@ impl CardList {
 
     /// Every GPU that was ever found, each of which is to be watched.
     pub(super) fn gpus(&self) -> Vec<CardId> {
-        self.cards.values().filter(|card| card.info.mig.is_none()).map(|card| card.info.id.clone()).collect()
+        self.cards.values().filter(|card| !card.is_instance()).map(|card| card.card.id.clone()).collect()
     }
 
     /// Records that NVML was opened again.
@@ -108,7 +108,7 @@ impl CardList {
     /// Indices to be looked up: all of them, when NVML counts more cards than are known.
     pub(super) fn start_lookups(&mut self, at: Instant) -> Vec<u32> {
         let count = self.driver.count.as_ref().and_then(|count| count.as_ref().ok()).copied().unwrap_or(0);
-        let there = self.cards.values().filter(|card| card.info.mig.is_none() && !card.gone).count();
+        let there = self.cards.values().filter(|card| !card.is_instance() && !card.gone).count();
         if count as usize <= there {
             self.lookups.retain(|_, lookup| lookup.call.is_some());
             return Vec::new();
@@ -131,7 +131,7 @@ impl CardList {
             }
             Ok(card) => {
                 self.lookups.remove(&index);
-                self.cards.insert(card.clone(), Card::new(card.clone()));
+                self.cards.insert(card.clone(), WatchedCard::new(card.clone()));
                 Some(card)
             }
             Err(error) => {
@@ -161,7 +161,7 @@ impl CardList {
         }
         if let Some(card) = self.cards.get_mut(gpu) {
             let completed = |mut sample: Sample| {
-                let model = sample.model.as_ref().unwrap_or(&card.info.model);
+                let model = sample.model.as_deref().unwrap_or(&card.card.model);
                 sample.memory = sample.memory.or_else(|| memory_of(&self.memory_override, model));
                 sample
             };
@@ -176,15 +176,16 @@ impl CardList {
     fn see_instances(&mut self, at: Instant, gpu: &CardId, sample: &Sample) {
         let instances = sample.partition.as_ref().map_or(&[][..], |partition| &partition.instances);
         for instance in instances {
-            let new = || Card::instance(instance, sample);
+            let new = || WatchedCard::instance(instance, sample);
             let card = self.cards.entry(instance.id.clone()).or_insert_with(new);
             // Each time: one that is made anew under the same UUID may be elsewhere.
-            card.info.mig = Some(instance.place.clone());
+            card.card.mig = Some(instance.mig.clone());
+            card.device.place = Some(instance.place.clone());
             card.probed(&self.health, at, instance.sample(sample));
             card.answer(self.mig);
         }
-        let is_there = |card: &Card| instances.iter().any(|instance| instance.id == card.info.id);
-        let on_gpu = |card: &Card| card.info.mig.is_some() && card.is_of(gpu);
+        let is_there = |card: &WatchedCard| instances.iter().any(|instance| instance.id == card.card.id);
+        let on_gpu = |card: &WatchedCard| card.is_instance() && card.is_of(gpu);
         for card in self.cards.values_mut().filter(|card| on_gpu(card) && !is_there(card)) {
             card.probed(&self.health, at, Err(ProbeError::Vanished));
         }
@@ -204,9 +205,9 @@ impl CardList {
             card.health.observe(&self.health, at, Observation::Xid(xid));
         }
         // Counted once: for the compute instance that it is about, if it names one, and otherwise for the GPU.
-        let is_instance = |card: &Card| slice.is_some_and(|slice| slice.ci.is_some()) && card.is_in(slice);
+        let is_instance = |card: &WatchedCard| slice.is_some_and(|slice| slice.ci.is_some()) && card.is_in(slice);
         let instance = self.cards.values().find(|card| card.is_of(gpu) && is_instance(card));
-        let counted = instance.map_or(gpu, |card| &card.info.id).clone();
+        let counted = instance.map_or(gpu, |card| &card.card.id).clone();
         if let Some(card) = self.cards.get_mut(&counted) {
             card.count_xid(xid);
         }
@@ -224,9 +225,9 @@ impl CardList {
     pub(super) fn start_linking(&mut self, at: Instant) -> Option<Vec<CardId>> {
         let idle = self.linking.is_none_or(|call| call.overdue) && !self.is_finding();
         // Instances have no links: CUDA knows no peers among them.
-        let gpus = self.cards.values().filter(|card| card.info.mig.is_none());
-        let healthy = gpus.filter(|card| card.verdict(self.mig).is_healthy());
-        let healthy: Vec<CardId> = healthy.map(|card| card.info.id.clone()).collect();
+        let gpus = self.cards.values().filter(|card| !card.is_instance());
+        let healthy = gpus.filter(|card| card.verdict(self.mig) == Health::Healthy);
+        let healthy: Vec<CardId> = healthy.map(|card| card.card.id.clone()).collect();
         if !idle || healthy.iter().all(|card| self.linked.contains(card)) {
             return None;
         }
@@ -244,7 +245,7 @@ impl CardList {
     /// Marks the calls that have exceeded the timeout.
     pub(super) fn expire(&mut self, now: Instant) {
         let timeout = self.timeout;
-        let calls = self.cards.values_mut().filter_map(|card| Some((&card.info.id, card.call.as_mut()?)));
+        let calls = self.cards.values_mut().filter_map(|card| Some((&card.card.id, card.call.as_mut()?)));
         let silent = calls.filter_map(|(gpu, call)| call.expire(now, timeout).then(|| gpu.clone()));
         for gpu in silent.collect::<Vec<_>>() {
             self.fail(now, &gpu, &silence(timeout));
@@ -273,15 +274,16 @@ impl CardList {
     /// Current inventory.
     pub(super) fn inventory(&self) -> Inventory {
         let listed = self.cards.values().filter(|card| card.listing == Listing::Listed);
-        let mut cards: Vec<_> = listed.map(|card| card.info(self.mig)).collect();
-        cards.sort_by(|a, b| (&a.pci_bus_id, &a.id).cmp(&(&b.pci_bus_id, &b.id)));
-        let links = self.links.links(&cards);
-        Inventory { driver: self.driver.driver.clone(), cards, links, problem: self.problem() }
+        let mut cards: Vec<(Card, DeviceInfo)> = listed.map(|card| card.found(self.mig)).collect();
+        cards.sort_by(|(a, at_a), (b, at_b)| (&at_a.pci_bus_id, &a.id).cmp(&(&at_b.pci_bus_id, &b.id)));
+        let ids: Vec<CardId> = cards.iter().map(|(card, _)| card.id.clone()).collect();
+        let inventory = Inventory::new(cards, self.links.links(&ids));
+        Inventory { driver: self.driver.driver.clone(), problem: self.problem(), ..inventory }
     }
 
     /// Readings of every GPU and instance, in the order of their UUIDs.
     pub(super) fn readings(&self) -> Vec<GpuReadings> {
-        self.cards.values().map(Card::readings).collect()
+        self.cards.values().map(WatchedCard::readings).collect()
     }
 
     fn is_finding(&self) -> bool {

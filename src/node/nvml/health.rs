@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use divvy_node_core::inventory::CardHealth;
+use divvy_api::Health;
 
 /// Settings: which failures count, and when a card has recovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) enum Observation {
 
 /// The health of one card.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Health {
+pub(super) struct HealthState {
     state: State,
     /// Uncorrected memory errors that are already accounted for.
     ecc_uncorrected: Option<u64>,
@@ -56,9 +56,9 @@ enum State {
     },
 }
 
-// === impl Health ===
+// === impl HealthState ===
 
-impl Health {
+impl HealthState {
     /// Records an observation; observations come in the order of their times.
     pub(super) fn observe(&mut self, options: &HealthOptions, at: Instant, observation: Observation) {
         match observation {
@@ -75,11 +75,11 @@ impl Health {
     }
 
     /// Current health.
-    pub(super) fn verdict(&self) -> CardHealth {
+    pub(super) fn verdict(&self) -> Health {
         match &self.state {
-            State::New => CardHealth::Unhealthy { reason: "NVML has not answered yet".to_owned() },
-            State::Healthy => CardHealth::Healthy,
-            State::Unhealthy { reason, .. } => CardHealth::Unhealthy { reason: reason.clone() },
+            State::New => Health::unhealthy("NVML has not answered yet"),
+            State::Healthy => Health::Healthy,
+            State::Unhealthy { reason, .. } => Health::unhealthy(reason.as_str()),
         }
     }
 

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use divvy_api::CardId;
-use divvy_placement::{Link, Links};
+use divvy_api::{CardId, Link, Links};
 use nvml_wrapper::{Device, Nvml};
 
 use super::calls::{self, NvLinks};
-use divvy_node_core::inventory::CardInfo;
 
 /// Links by pair of cards, the lesser UUID first; they are kept when the driver is gone.
 #[derive(Debug, Default)]
@@ -58,8 +56,8 @@ impl LinkTable {
     }
 
     /// The links of these cards, by position.
-    pub(super) fn links(&self, cards: &[CardInfo]) -> Links {
-        let link = |a: usize, b: usize| self.0.get(&pair(&cards[a].id, &cards[b].id)).copied();
+    pub(super) fn links(&self, cards: &[CardId]) -> Links {
+        let link = |a: usize, b: usize| self.0.get(&pair(&cards[a], &cards[b])).copied();
         Links::new(cards.len(), |a, b| link(a, b).unwrap_or_default())
     }
 }

@@ -124,21 +124,21 @@ fn log_changes(last: &Inventory, next: &Inventory) {
         if let Some(problem) = &next.problem {
             warn!(problem, "GPU inventory is incomplete");
         } else {
-            info!(cards = next.cards.len(), driver = ?next.driver, "GPU inventory is complete");
+            info!(cards = next.cards().len(), driver = ?next.driver, "GPU inventory is complete");
         }
     }
-    for card in &next.cards {
-        let before = last.cards.iter().find(|before| before.id == card.id).map(|before| &before.health);
-        match (before, card.health.is_healthy()) {
+    for card in next.cards() {
+        let before = last.node.card(&card.id).map(|before| &before.health);
+        match (before, card.is_healthy()) {
             (Some(before), _) if *before == card.health => {}
-            (None, true) => info!(card = %card.id, model = card.model, memory = %card.memory, "GPU added"),
+            (None, true) => info!(card = %card.id, model = %card.model, memory = %card.memory, "GPU added"),
             (Some(_), true) => info!(card = %card.id, "GPU is healthy again"),
             (_, false) => warn!(card = %card.id, health = %card.health, "GPU is unhealthy and accepts no new pods"),
         }
     }
 }
 
-// === impl Keeper ===
+// === impl Monitor ===
 
 impl Monitor {
     fn run(mut self, inbox: &Receiver<Message>) {
@@ -248,7 +248,7 @@ impl Monitor {
     fn publish(&self) {
         let last = self.inventories.borrow().clone();
         let next = self.cards.inventory();
-        if *last == next || (last.cards.is_empty() && !self.cards.is_complete()) {
+        if *last == next || (last.cards().is_empty() && !self.cards.is_complete()) {
             return;
         }
         log_changes(&last, &next);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_api::Tier;
 use divvy_node_core::allocator::{SharedAllocator, lock};
 use divvy_node_core::ports::{ContainerSetup as _, PodSource};
 use divvy_runtime::logging::WarnOnce;
@@ -35,16 +34,16 @@ pub(super) async fn follow(
     let mut serving = advertiser.serving.clone();
     let (mut known, mut warning, mut unknown) = (None, WarnOnce::default(), WarnOnce::default());
     loop {
-        let cards = desired.borrow_and_update().cordon(&inventory.borrow_and_update());
-        let cards = config.card_overrides.apply(cards, config.tier);
-        match config.card_overrides.unmatched(&cards) {
+        let found = Arc::clone(&inventory.borrow_and_update());
+        let effective = desired.borrow_and_update().apply(config.effective(&found, containers.tier()));
+        match config.card_overrides.unmatched(&effective) {
             Some(unmatched) => unknown.warn(format!("cardOverrides: this node has no GPU with {unmatched}")),
             None => unknown.clear(),
         }
-        let cards = if containers.tier() == Tier::Mig { cards.of_instances() } else { cards };
-        lock(&advertiser.allocator).set_inventory(Arc::clone(&cards));
+        let effective = Arc::new(effective);
+        lock(&advertiser.allocator).set_inventory(Arc::clone(&effective));
         // Searches for the driver's files, which takes too long with the allocator locked.
-        let published = containers.publish_cards(&cards.cards);
+        let published = containers.publish_cards(&effective);
         let again = published.is_err();
         match published {
             Ok(()) => warning.clear(),

@@ -18,9 +18,6 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
         node_name: config.node_name.to_string(),
         names: config.resource_names(),
         defaults: config.request_defaults(),
-        slots_per_card: config.slots_per_card.get(),
-        scales: config.scales(),
-        oversubscription: config.oversubscription(),
         policy: Policy { name: config.card_policy, seed: 0 },
         accounting_namespaces: config.accounting_namespaces.0.iter().cloned().collect(),
     }
@@ -29,9 +26,7 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
 pub(super) fn listing(config: &Config) -> Listing {
     Listing {
         names: config.resource_names(),
-        slots_per_card: config.slots_per_card.get(),
         numa_topology: config.numa_topology == Switch::On,
-        scales: config.scales(),
         advertise: config.advertise,
     }
 }
@@ -67,7 +62,6 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
         node_name: config.node_name.to_string(),
         names: config.amount_names(),
         scales: config.scales(),
-        oversubscription: config.oversubscription(),
         advertise: config.advertise,
         tier,
         slots_per_card: config.slots_per_card.get(),

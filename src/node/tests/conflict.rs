@@ -126,9 +126,6 @@ fn registrar(
         node_name: "n1".to_owned(),
         names: config.resource_names(),
         defaults: config.request_defaults(),
-        slots_per_card: 1,
-        scales: divvy_api::gpunode::Scales::WHOLE,
-        oversubscription: None,
         policy: Policy::default(),
         accounting_namespaces: std::collections::BTreeSet::new(),
     };

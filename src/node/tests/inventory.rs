@@ -11,11 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_api::Memory;
+use divvy_api::{Card, Health, Link, Memory};
 use divvy_node::config::MigStrategy;
 use divvy_node::nvml::{HealthOptions, InventoryHandle, InventoryOptions, watch};
-use divvy_node_core::inventory::{CardHealth, CardInfo, CardProcess, Inventory};
-use divvy_placement::Link;
+use divvy_node_core::inventory::{CardProcess, DeviceInfo, Inventory};
 use divvy_runtime::settings::from_text;
 use fake_nvml::{Call, CardState, FabricScenario, NvmlReturn, Scenario};
 use tempfile::TempDir;
@@ -62,7 +61,7 @@ impl Machine {
     async fn until_well(&mut self) -> Arc<Inventory> {
         let count = self.scenario.cards.len();
         self.until("all cards are healthy", |inventory| {
-            inventory.cards.len() == count && inventory.cards.iter().all(|card| card.health.is_healthy())
+            inventory.cards().len() == count && inventory.cards().iter().all(Card::is_healthy)
         })
         .await
     }
@@ -72,7 +71,7 @@ impl Machine {
         let mark = self.scenario.cards[card as usize].memory_used + (1 << 20);
         self.change(|scenario| scenario.cards[card as usize].memory_used = mark);
         let used = Some(Memory::from_bytes_floor(mark));
-        self.until("a card is fresh", |inventory| find(inventory, card).is_some_and(|card| card.memory_used == used))
+        self.until("a card is fresh", |inventory| device(inventory, card).is_some_and(|card| card.memory_used == used))
             .await
     }
 }
@@ -105,16 +104,21 @@ async fn until(
     found.unwrap_or_else(|| panic!("not within a minute: {what}; last: {:#?}", inventories.borrow()))
 }
 
-fn find(inventory: &Inventory, card: u32) -> Option<&CardInfo> {
+fn find(inventory: &Inventory, card: u32) -> Option<(&Card, &DeviceInfo)> {
     let uuid = Scenario::uuid(card);
-    inventory.cards.iter().find(|card| card.id.as_str() == uuid)
+    inventory.each().find(|(card, _)| card.id.as_str() == uuid)
+}
+
+fn device(inventory: &Inventory, card: u32) -> Option<&DeviceInfo> {
+    find(inventory, card).map(|(_, device)| device)
 }
 
 /// The reason, if the card is unhealthy.
 fn reason(inventory: &Inventory, card: u32) -> Option<&str> {
-    match &find(inventory, card)?.health {
-        CardHealth::Healthy => None,
-        CardHealth::Unhealthy { reason } => Some(reason),
+    match &find(inventory, card)?.0.health {
+        Health::Healthy => None,
+        Health::Unhealthy { reason } => Some(reason),
+        Health::Cordoned { .. } => panic!("NVML cordons no card"),
     }
 }
 
@@ -132,17 +136,17 @@ fn assert_healthy(inventory: &Inventory, cards: impl IntoIterator<Item = u32>, w
 #[tokio::test]
 async fn first_gpus_are_published_together_with_links() {
     let mut machine = Machine::start(Scenario::hgx_h100());
-    let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
-    assert_eq!(inventory.cards.len(), 8);
+    let inventory = machine.until("cards", |inventory| !inventory.cards().is_empty()).await;
+    assert_eq!(inventory.cards().len(), 8);
     assert_eq!(inventory.problem, None);
     let driver = inventory.driver.as_ref().unwrap();
     assert_eq!((driver.version.as_str(), driver.cuda.as_deref()), ("580.95.05", Some("13.0")));
-    for (position, card) in inventory.cards.iter().enumerate() {
+    for (position, (card, device)) in inventory.each().enumerate() {
         assert_eq!(card.id.as_str(), machine.scenario.cards[position].uuid);
-        assert_eq!((card.model.as_str(), card.memory), ("NVIDIA H100 80GB HBM3", Memory::mib(80 << 10)));
-        assert_eq!(card.minor, u32::try_from(position).ok());
+        assert_eq!((&*card.model, card.memory), ("NVIDIA H100 80GB HBM3", Memory::mib(80 << 10)));
+        assert_eq!(device.minor, u32::try_from(position).ok());
         assert_eq!(card.numa, Some(u32::from(position >= 4)));
-        assert_eq!(card.health, CardHealth::Healthy);
+        assert_eq!(card.health, Health::Healthy);
     }
 }
 
@@ -152,14 +156,14 @@ async fn memory_that_the_driver_keeps_is_not_allocatable() {
     scenario.cards[0].memory_reserved = 600 << 20;
     let mut machine = Machine::start(scenario);
     let inventory = machine.until_well().await;
-    assert_eq!(inventory.cards[0].memory, Memory::mib((40 << 10) - 600));
-    assert_eq!(inventory.cards[1].memory, Memory::mib(40 << 10));
+    assert_eq!(inventory.cards()[0].memory, Memory::mib((40 << 10) - 600));
+    assert_eq!(inventory.cards()[1].memory, Memory::mib(40 << 10));
 }
 
 #[tokio::test]
 async fn cards_on_nvswitches_are_linked_all_to_all() {
     let mut machine = Machine::start(Scenario::hgx_h100());
-    let links = machine.until_well().await.links.clone();
+    let links = Arc::clone(&machine.until_well().await.node.links);
     let mut pairs = (0..8).flat_map(|b| (0..b).map(move |a| (a, b)));
     assert!(pairs.all(|(a, b)| links.get(a, b) == Link::NvLink(18)), "{links:?}");
 }
@@ -167,13 +171,13 @@ async fn cards_on_nvswitches_are_linked_all_to_all() {
 #[tokio::test]
 async fn links_without_switches_are_direct_or_pci() {
     let mut mesh = Machine::start(Scenario::cube_mesh_v100());
-    let links = mesh.until_well().await.links.clone();
+    let links = Arc::clone(&mesh.until_well().await.node.links);
     assert_eq!(
         [(0, 3), (0, 4), (0, 5)].map(|(a, b)| links.get(a, b)),
         [Link::NvLink(2), Link::NvLink(1), Link::System]
     );
     let mut plain = Machine::start(Scenario::pcie_l40s());
-    let links = plain.until_well().await.links.clone();
+    let links = Arc::clone(&plain.until_well().await.node.links);
     assert_eq!([(0, 1), (0, 3), (0, 4)].map(|(a, b)| links.get(a, b)), [Link::SingleSwitch, Link::Node, Link::System]);
 }
 
@@ -190,8 +194,8 @@ async fn driver_may_be_installed_later() {
     until(&mut inventories, "the driver is missing", says("nvmlInit: NVIDIA driver is not loaded")).await;
     scenario.driver_loaded = true;
     scenario.write(&directory.path().join("scenario.json")).unwrap();
-    let inventory = until(&mut inventories, "cards", |inventory| !inventory.cards.is_empty()).await;
-    assert_eq!((inventory.cards.len(), &inventory.problem), (4, &None));
+    let inventory = until(&mut inventories, "cards", |inventory| !inventory.cards().is_empty()).await;
+    assert_eq!((inventory.cards().len(), &inventory.problem), (4, &None));
 }
 
 #[tokio::test]
@@ -202,8 +206,8 @@ async fn lost_gpu_stays_listed_and_returns() {
         machine.change(|scenario| scenario.cards[1].state = state);
         let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 1).is_some()).await;
         assert!(reason(&sick, 1).is_some_and(|reason| reason.contains(says)), "{:?}", reason(&sick, 1));
-        assert_eq!(sick.cards.len(), 4);
-        assert_eq!(sick.cards[1].memory, before.cards[1].memory, "what it is stays known");
+        assert_eq!(sick.cards().len(), 4);
+        assert_eq!(sick.cards()[1].memory, before.cards()[1].memory, "what it is stays known");
         let fresh = machine.until_fresh(2).await;
         assert_healthy(&fresh, [0, 2, 3], says);
         machine.change(|scenario| scenario.cards[1].state = CardState::Present);
@@ -267,15 +271,15 @@ async fn gpu_that_hangs_at_start_does_not_hide_others() {
     scenario.hangs.insert(Call::about("nvmlDeviceGetHandleByIndex_v2", &Scenario::uuid(1)), NEVER);
     scenario.hangs.insert(Call::about("nvmlDeviceGetMemoryInfo_v2", &Scenario::uuid(2)), NEVER);
     let mut machine = Machine::start(scenario);
-    let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
+    let inventory = machine.until("cards", |inventory| !inventory.cards().is_empty()).await;
     assert_eq!(inventory.problem.as_deref(), Some("GPU at index 1: NVML has not answered for 2s"));
-    assert_eq!(inventory.cards.len(), 3);
+    assert_eq!(inventory.cards().len(), 3);
     assert_healthy(&inventory, [0, 3], "while cards 1 and 2 hang");
     assert_eq!(reason(&inventory, 2), Some("NVML has not answered for 2s"));
     machine.change(|scenario| scenario.hangs.clear());
     let inventory = machine.until_well().await;
     assert_eq!(inventory.problem, None);
-    let linked = |inventory: &Inventory| inventory.links.get(0, 1) == Link::SingleSwitch;
+    let linked = |inventory: &Inventory| inventory.node.links.get(0, 1) == Link::SingleSwitch;
     machine.until("the late cards are linked", linked).await;
 }
 
@@ -338,11 +342,10 @@ async fn memory_that_nvml_lacks_is_the_configurations() {
     let other = ["NVIDIA GB100=1Gi", "NVIDIA GB10=110Gi"].map(|text| from_text(text).unwrap());
     let mut machine = Machine::start_with(Scenario::dgx_spark(), |options| options.memory_override = other.into());
     let inventory = machine.until_well().await;
-    let card = &inventory.cards[0];
-    assert_eq!((card.memory, card.memory_used), (Memory::mib(110 << 10), None));
+    assert_eq!((inventory.cards()[0].memory, inventory.devices[0].memory_used), (Memory::mib(110 << 10), None));
     machine.change(|scenario| scenario.cards[0].unified_memory = false);
-    let known = machine.until("NVML's figure", |inventory| inventory.cards[0].memory_used.is_some()).await;
-    assert_eq!(known.cards[0].memory, Memory::mib(120 << 10), "where there is one it counts");
+    let known = machine.until("NVML's figure", |inventory| inventory.devices[0].memory_used.is_some()).await;
+    assert_eq!(known.cards()[0].memory, Memory::mib(120 << 10), "where there is one it counts");
     fails_by_its_memory(&mut machine).await;
 }
 
@@ -365,14 +368,14 @@ async fn clique_is_known_of_registered_gpus_of_a_larger_fabric() {
     let mut machine = Machine::start(scenario);
     let inventory = machine.until_well().await;
     let clique = "5f5f5f5f-5f5f-5f5f-5f5f-5f5f5f5f5f5f.7";
-    let cliques: Vec<_> = inventory.cards.iter().map(|card| card.clique.as_deref()).collect();
+    let cliques: Vec<_> = inventory.devices.iter().map(|device| device.clique.as_deref()).collect();
     assert_eq!(cliques, [Some(clique), None, None, None]);
     assert_eq!(inventory.clique(), Some(clique), "of those that are in one");
     machine.change(|scenario| {
         let fabric = scenario.cards[0].fabric.unwrap();
         scenario.cards[1].fabric = Some(FabricScenario { clique: 8, ..fabric });
     });
-    let two = machine.until("another clique", |inventory| inventory.cards[1].clique.is_some()).await;
+    let two = machine.until("another clique", |inventory| inventory.devices[1].clique.is_some()).await;
     assert_eq!(two.clique(), None, "they are in several");
 }
 
@@ -416,12 +419,12 @@ async fn new_gpu_is_added() {
     let mut scenario = Scenario::hgx_h100();
     scenario.cards[5].state = CardState::Gone;
     let mut machine = Machine::start(scenario);
-    let before = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
-    assert_eq!(before.cards.len(), 7);
+    let before = machine.until("cards", |inventory| !inventory.cards().is_empty()).await;
+    assert_eq!(before.cards().len(), 7);
     machine.change(|scenario| scenario.cards[5].state = CardState::Present);
     let after = machine.until_well().await;
-    assert_eq!(after.cards[5].id.as_str(), Scenario::uuid(5));
-    machine.until("it is linked", |inventory| inventory.links.get(5, 6) == Link::NvLink(18)).await;
+    assert_eq!(after.cards()[5].id.as_str(), Scenario::uuid(5));
+    machine.until("it is linked", |inventory| inventory.node.links.get(5, 6) == Link::NvLink(18)).await;
 }
 
 #[tokio::test]
@@ -429,12 +432,12 @@ async fn replaced_gpu_is_added() {
     let mut scenario = quad();
     scenario.cards[3].state = CardState::Gone;
     let mut machine = Machine::start(scenario);
-    machine.until("cards", |inventory| inventory.cards.len() == 3).await;
+    machine.until("cards", |inventory| inventory.cards().len() == 3).await;
     machine.change(|scenario| {
         scenario.cards[0].state = CardState::Gone;
         scenario.cards[3].state = CardState::Present;
     });
-    let after = machine.until("the new card", |inventory| inventory.cards.len() == 4).await;
+    let after = machine.until("the new card", |inventory| inventory.cards().len() == 4).await;
     assert_healthy(&after, 1..4, "after card 0 was replaced");
     machine.until("the old card is unhealthy", |inventory| reason(inventory, 0).is_some()).await;
 }
@@ -445,7 +448,7 @@ async fn cards_survive_a_restart_of_the_driver() {
     machine.until_well().await;
     machine.change(|scenario| scenario.driver_loaded = false);
     let gone = machine.until("the driver is gone", |inventory| inventory.driver.is_none()).await;
-    assert_eq!(gone.cards.len(), 4);
+    assert_eq!(gone.cards().len(), 4);
     assert!((0..4).all(|card| reason(&gone, card).is_some()));
     machine.change(|scenario| {
         scenario.driver_loaded = true;
@@ -483,8 +486,8 @@ async fn nvml_is_closed_for_driver_upgrade_and_reopened() {
     machine.until_well().await;
     machine.handle.driver().release(Some("by hand".to_owned()));
     let closed = machine.until("NVML is closed", |inventory| inventory.problem.as_deref() == Some(CLOSED)).await;
-    assert_eq!((closed.driver.as_ref(), closed.cards.len()), (None, 4));
-    assert!((0..4).all(|card| reason(&closed, card) == Some(CLOSED)), "{:?}", closed.cards);
+    assert_eq!((closed.driver.as_ref(), closed.cards().len()), (None, 4));
+    assert!((0..4).all(|card| reason(&closed, card) == Some(CLOSED)), "{:?}", closed.cards());
     machine.change(|scenario| {
         scenario.driver_load += 1;
         scenario.driver_version = "590.1".to_owned();
@@ -523,9 +526,9 @@ async fn nvml_is_not_opened_at_all_while_the_driver_is_upgraded() {
     let (mut inventories, handle) = watch(options);
     let closed = |inventory: &Inventory| inventory.problem.as_deref() == Some(CLOSED);
     let inventory = until(&mut inventories, "NVML is closed", closed).await;
-    assert!(inventory.cards.is_empty());
+    assert!(inventory.cards().is_empty());
     handle.driver().release(None);
-    until(&mut inventories, "cards", |inventory| inventory.cards.len() == 4).await;
+    until(&mut inventories, "cards", |inventory| inventory.cards().len() == 4).await;
 }
 
 #[tokio::test]
@@ -547,14 +550,14 @@ async fn processes_are_listed_where_the_driver_reports_them() {
     let expected = [(7, Some(2 * GIB)), (9, Some(GIB))].map(|(pid, bytes)| CardProcess { pid, bytes });
     let inventory = machine
         .until("processes", |inventory| {
-            find(inventory, 1).is_some_and(|card| card.processes.as_deref() == Some(&expected))
+            device(inventory, 1).is_some_and(|card| card.processes.as_deref() == Some(&expected))
         })
         .await;
-    assert_eq!(find(&inventory, 0).unwrap().processes, Some(Vec::new()));
+    assert_eq!(device(&inventory, 0).unwrap().processes, Some(Vec::new()));
     // Clients of the multi-process service are listed apart; one process can be on both lists.
     machine.change(|scenario| scenario.cards[1].clients = vec![process(9, GIB), process(8, GIB)]);
     let of = |inventory: &Inventory| {
-        let processes = find(inventory, 1).and_then(|card| card.processes.clone()).unwrap_or_default();
+        let processes = device(inventory, 1).and_then(|card| card.processes.clone()).unwrap_or_default();
         processes.iter().map(|process| process.pid).collect::<Vec<_>>()
     };
     machine.until("clients too", |inventory| of(inventory) == [7, 8, 9]).await;
@@ -564,7 +567,7 @@ async fn processes_are_listed_where_the_driver_reports_them() {
     let call = Call::any("nvmlDeviceGetComputeRunningProcesses_v3");
     machine.change(|scenario| scenario.errors.extend([(call, NvmlReturn::NotSupported)]));
     let inventory = machine
-        .until("nothing about processes", |inventory| inventory.cards.iter().all(|card| card.processes.is_none()))
+        .until("nothing about processes", |inventory| inventory.devices.iter().all(|card| card.processes.is_none()))
         .await;
-    assert!(inventory.cards.iter().all(|card| card.health.is_healthy()));
+    assert!(inventory.cards().iter().all(Card::is_healthy));
 }

@@ -49,8 +49,8 @@ impl Driver {
         cgroups: &Path,
         now: Instant,
     ) -> Measured {
-        let known = inventory.cards.iter().filter(|card| card.health.is_healthy());
-        let known: Vec<_> = known.filter_map(|card| Some((&card.id, card.processes.as_ref()?))).collect();
+        let known = inventory.each().filter(|(card, _)| card.is_healthy());
+        let known: Vec<_> = known.filter_map(|(card, device)| Some((&card.id, device.processes.as_ref()?))).collect();
         let asked =
             holders.iter().any(|holder| holder.parts.iter().any(|(card, _)| known.iter().any(|(id, _)| *id == card)));
         if asked || known.iter().any(|(_, processes)| !processes.is_empty()) {
@@ -74,7 +74,7 @@ impl Driver {
             ((*card).clone(), processes.iter().map(|process| on_card(card, process)).collect())
         });
         let cards: BTreeMap<CardId, Vec<GpuProcess>> = cards.collect();
-        let is_unknown = cards.is_empty() && !inventory.cards.is_empty();
+        let is_unknown = cards.is_empty() && !inventory.cards().is_empty();
         let problem = if is_unknown {
             Some("NVML doesn't report the processes of any GPU")
         } else if self.pods.values().any(|pod| pod.has_hidden_processes) {

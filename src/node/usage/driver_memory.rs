@@ -92,7 +92,7 @@ impl DriverMemoryTable {
     /// The figures of every card of a known model. MIG instances have none until they are learned.
     pub fn of_cards(&self, inventory: &Inventory) -> HashMap<CardId, DriverMemory> {
         let driver = inventory.driver.as_ref().map_or("", |driver| &*driver.version);
-        let cards = inventory.cards.iter().filter(|card| !card.model.is_empty());
+        let cards = inventory.cards().iter().filter(|card| !card.model.is_empty());
         cards.map(|card| (card.id.clone(), self.of(&card.model, driver))).collect()
     }
 

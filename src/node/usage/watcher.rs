@@ -144,12 +144,12 @@ impl Watcher {
         for holder in self.holders.iter().filter(|holder| holder.is_visible) {
             for (number, (card, _)) in holder.parts.iter().enumerate() {
                 let Some(still) = self.overheads.still(holder.nonce, number, now) else { continue };
-                let Some(info) = inventory.cards.iter().find(|info| info.id == *card) else { continue };
+                let Some(card) = inventory.node.card(card) else { continue };
                 let mut table = self.driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
                 let Still { beyond, contexts, has_launched } = still;
                 // Several contexts tell nothing of one.
-                if contexts <= table.of(&info.model, &driver.version).context_bytes {
-                    table.learn(&info.model, &driver.version, beyond, has_launched);
+                if contexts <= table.of(&card.model, &driver.version).context_bytes {
+                    table.learn(&card.model, &driver.version, beyond, has_launched);
                 }
             }
         }

@@ -11,17 +11,16 @@ use std::ops::Range;
 use divvy_api::annotation::{Numa, Preferences};
 use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::Sharing;
-use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, MigProfile, Share};
+use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, MigProfile, NodeCards, Share};
 use smallvec::SmallVec;
 
-use crate::card::{Card, Lacking};
 use crate::card_free::CardFree;
 use crate::eligible::Wishes;
-use crate::links::Links;
+use crate::node_state::NodeState;
 use crate::nodes::score::NodeScore;
 use crate::pod::PodRequest;
 use crate::policy::{self, Cost, Lot, Policy, Spot};
-use crate::problem::host_memory_left;
+use crate::reason::Lacking;
 
 /// Numbers of the cards of some nodes.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +33,7 @@ pub struct CardTable {
 
 /// One node of these.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeCards<'a> {
+pub struct CardRow<'a> {
     free: &'a [CardFree],
     spots: &'a [Spot],
     site: &'a Site,
@@ -127,7 +126,7 @@ impl<'a> OneCard<'a> {
     }
 }
 
-// === impl Several ===
+// === impl AnyPod ===
 
 impl<'a> AnyPod<'a> {
     /// The pod; `nodes` decides between nodes.
@@ -139,25 +138,28 @@ impl<'a> AnyPod<'a> {
 // === impl CardTable ===
 
 impl CardTable {
-    /// One node, whose numbers these are.
-    pub fn of(cards: &[Card], links: &Links) -> Self {
-        let (free, spots) = policy::spots(cards, links);
+    /// A table of one node.
+    pub fn new(state: &NodeState) -> Self {
+        let (free, spots) = policy::spots(state);
         let least = spots.iter().map(|spot| spot.memory).min().unwrap_or_default();
         let bounds = (least, free.iter().copied().fold(CardFree::default(), CardFree::or));
-        let undivided = cards.iter().any(|card| card.undivided);
-        let oversubscription = cards.first().and_then(|card| card.oversubscription);
-        let oversubscription =
-            oversubscription.map(|of| Oversubscription { host_memory: host_memory_left(cards), ..of });
-        let site = Site { end: cards.len(), load: policy::load(cards), undivided, oversubscription, bounds };
+        let left = |of| Oversubscription { host_memory: state.host_memory_left(), ..of };
+        let site = Site {
+            end: state.cards().len(),
+            load: policy::load(state),
+            undivided: state.node.undivided,
+            oversubscription: state.node.oversubscription.map(left),
+            bounds,
+        };
         Self { sites: vec![site], free, spots }
     }
 
     /// The node at this position.
     #[inline]
-    pub fn at(&self, at: usize) -> Option<NodeCards<'_>> {
+    pub fn at(&self, at: usize) -> Option<CardRow<'_>> {
         let range = self.range(at);
         let site = self.sites.get(at)?;
-        Some(NodeCards { free: &self.free[range.clone()], spots: &self.spots[range], site })
+        Some(CardRow { free: &self.free[range.clone()], spots: &self.spots[range], site })
     }
 
     /// Puts the first of these nodes in the place of another, and nodes without cards in all places before it that
@@ -184,28 +186,28 @@ impl CardTable {
     }
 }
 
-// === impl NodeCards ===
+// === impl CardRow ===
 
-impl<'g> NodeCards<'g> {
+impl<'g> CardRow<'g> {
     /// The card that a plan would give the pod, by position, and what the plan is worth; maybe nothing if no plan is as
-    /// good as `least`. `cards` are those that this was made of; they are looked at only where that can't be helped.
+    /// good as `least`. `node` is the one that this was made of; it is looked at only where that can't be helped.
     pub fn best<'c>(
         self,
-        cards: impl Fn() -> &'c [Card],
+        node: impl Fn() -> &'c NodeCards,
         pod: &OneCard<'_>,
         least: Option<&NodeScore>,
     ) -> Option<(usize, NodeScore)> {
         if self.is_whole(pod.one.preferences) {
-            self.best_of::<true>(cards, pod, least)
+            self.best_of::<true>(node, pod, least)
         } else {
-            self.best_of::<false>(cards, pod, least)
+            self.best_of::<false>(node, pod, least)
         }
     }
 
     /// The best card, of cards that are allocated `WHOLE` or of others: a type parameter, so that it isn't tested at each card.
     fn best_of<'c, const WHOLE: bool>(
         self,
-        cards: impl Fn() -> &'c [Card],
+        node: impl Fn() -> &'c NodeCards,
         pod: &OneCard<'_>,
         least: Option<&NodeScore>,
     ) -> Option<(usize, NodeScore)> {
@@ -225,15 +227,15 @@ impl<'g> NodeCards<'g> {
             if !lot.may_cost(by, &share, most) {
                 continue;
             }
-            let cost = lot.cost(by, &share, || &cards()[at]);
+            let cost = lot.cost(by, &share, || &node().cards[at]);
             let is_better = second_to_fourth(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
-            if is_better && is_open(&cards, at, *profile, wishes.as_ref()) {
+            if is_better && is_open(&node, at, *profile, wishes.as_ref()) {
                 best = Some((cost, at, share));
                 most = second_to_fourth(&cost);
             }
         }
         best.map(|(cost, at, share)| {
-            let cost = if by_one { cost } else { self.lot(at).cost(&pod.nodes, &share, || &cards()[at]) };
+            let cost = if by_one { cost } else { self.lot(at).cost(&pod.nodes, &share, || &node().cards[at]) };
             (at, self.score(cost, &pod.nodes))
         })
     }
@@ -241,22 +243,22 @@ impl<'g> NodeCards<'g> {
     /// The cards with the least left that can take the pod, by position, and its share of each; `None`: it doesn't
     /// fit. Cards with utilisation beyond what is allocated come last. A plan of least fragmentation takes these, or others with as
     /// little left that are linked better.
-    pub fn tightest<'c>(self, cards: impl Fn() -> &'c [Card], pod: &OneRequest<'_>) -> Option<CardShares> {
+    pub fn tightest<'c>(self, node: impl Fn() -> &'c NodeCards, pod: &OneRequest<'_>) -> Option<CardShares> {
         if self.is_whole(pod.preferences) {
-            self.tightest_of::<true>(cards, pod)
+            self.tightest_of::<true>(node, pod)
         } else {
-            self.tightest_of::<false>(cards, pod)
+            self.tightest_of::<false>(node, pod)
         }
     }
 
     fn tightest_of<'c, const WHOLE: bool>(
         self,
-        cards: impl Fn() -> &'c [Card],
+        node: impl Fn() -> &'c NodeCards,
         pod: &OneRequest<'_>,
     ) -> Option<CardShares> {
         let OneRequest { request, profile, preferences, wishes } = pod;
         let taking = self.taking::<WHOLE>(request, *profile, self.terms::<WHOLE>(preferences)?);
-        let taking = taking.filter(|(at, _)| is_open(&cards, *at, *profile, wishes.as_ref()));
+        let taking = taking.filter(|(at, _)| is_open(&node, *at, *profile, wishes.as_ref()));
         let order = |(at, _): &(usize, Share)| (self.free[*at].busy, self.free[*at].leftover());
         if request.cards == 1 {
             return Some(CardShares::from_buf([taking.min_by_key(order)?]));
@@ -286,17 +288,17 @@ impl<'g> NodeCards<'g> {
 
     /// What no plan for the pod exceeds; `None`: there is no plan, as one of its containers finds too few cards even if
     /// it is placed alone.
-    pub fn at_best<'c>(self, cards: impl Fn() -> &'c [Card], several: &AnyPod<'_>) -> Option<NodeScore> {
+    pub fn at_best<'c>(self, node: impl Fn() -> &'c NodeCards, several: &AnyPod<'_>) -> Option<NodeScore> {
         if self.is_whole(several.pod.preferences) {
-            self.at_best_of::<true>(cards, several)
+            self.at_best_of::<true>(node, several)
         } else {
-            self.at_best_of::<false>(cards, several)
+            self.at_best_of::<false>(node, several)
         }
     }
 
     fn at_best_of<'c, const WHOLE: bool>(
         self,
-        cards: impl Fn() -> &'c [Card],
+        node: impl Fn() -> &'c NodeCards,
         several: &AnyPod<'_>,
     ) -> Option<NodeScore> {
         let AnyPod { pod, wishes, nodes } = several;
@@ -306,7 +308,7 @@ impl<'g> NodeCards<'g> {
         for (container, request) in claiming(pod) {
             let (profile, wanted) = (container.profile.as_ref(), request.cards as usize);
             let taking = self.taking::<WHOLE>(&request, profile, terms?);
-            let taking = taking.filter(|(at, _)| is_open(&cards, *at, profile, wishes.as_ref()));
+            let taking = taking.filter(|(at, _)| is_open(&node, *at, profile, wishes.as_ref()));
             lots.clear();
             lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
             if lots.len() < wanted {
@@ -377,18 +379,18 @@ fn wishes(preferences: &Preferences) -> Option<Wishes<'_>> {
         || *oversubscribe
         || [models, avoid_models].iter().any(|models| !models.is_empty())
         || [cards, avoid_cards].iter().any(|cards| !cards.is_empty());
-    is_picky.then(|| Wishes::of(preferences))
+    is_picky.then(|| Wishes::new(preferences))
 }
 
 /// Whether a card with enough free is of the resource that a container requests, and allowed by the pod's annotations.
 fn is_open<'c>(
-    cards: impl Fn() -> &'c [Card],
+    node: impl Fn() -> &'c NodeCards,
     at: usize,
     profile: Option<&MigProfile>,
     wishes: Option<&Wishes<'_>>,
 ) -> bool {
-    profile.is_none_or(|_| cards()[at].profile.as_ref() == profile)
-        && wishes.is_none_or(|wishes| wishes.barred(&cards()[at]).is_none())
+    profile.is_none_or(|_| node().cards[at].requested_profile() == profile)
+        && wishes.is_none_or(|wishes| wishes.barred(&node().cards[at], node()).is_none())
 }
 
 fn claiming<'a>(pod: &PodRequest<'a>) -> impl Iterator<Item = (&'a ContainerRequest, GpuRequest)> + use<'a> {

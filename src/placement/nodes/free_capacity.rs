@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use divvy_api::{Cores, Memory, MigProfile, Share};
+use divvy_api::{Card, Cores, Memory, MigProfile, NodeCards, Share};
 
-use crate::card::{Card, size};
-use crate::card_free::{CardFree, ShareKinds};
+use crate::card_free::{CardFree, ShareKinds, size};
+use crate::node_state::NodeState;
 
 /// Properties of a card that decide which requests may use it, whatever is free.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,14 +48,14 @@ pub(crate) struct Left {
 // === impl Hardware ===
 
 impl Hardware {
-    /// Hardware of a card.
-    pub fn of(card: &Card) -> Self {
+    /// Hardware of a node's card.
+    pub fn new(card: &Card, node: &NodeCards) -> Self {
         Self {
             model: Arc::clone(&card.model),
-            profile: card.profile.clone(),
+            profile: card.requested_profile().cloned(),
             memory: card.memory,
             is_instance: card.id.is_instance(),
-            undivided: card.undivided,
+            undivided: node.undivided,
         }
     }
 }
@@ -63,10 +63,10 @@ impl Hardware {
 // === impl FreeCapacity ===
 
 impl FreeCapacity {
-    /// Free capacity of a node with these cards, each with the number of its hardware.
-    pub fn new(cpu_milli: Option<u32>, cards: &[Card], hardware: &[u16]) -> Self {
-        let left = |(card, hardware): (&Card, &u16)| Left::of(CardFree::of(card), *hardware);
-        Self { cpu_milli, cards: cards.iter().zip(hardware).map(left).collect() }
+    /// Free capacity of a node, each of whose cards has the number of its hardware.
+    pub fn new(cpu_milli: Option<u32>, state: &NodeState, hardware: &[u16]) -> Self {
+        let free = state.each().map(|(card, held)| CardFree::new(card, held));
+        Self { cpu_milli, cards: free.zip(hardware).map(|(free, hardware)| Left::new(free, *hardware)).collect() }
     }
 
     /// Takes a pod's CPU request.
@@ -105,7 +105,7 @@ impl FreeCapacity {
 // === impl Left ===
 
 impl Left {
-    fn of(free: CardFree, hardware: u16) -> Self {
+    fn new(free: CardFree, hardware: u16) -> Self {
         // Expected requests are taken for ones whose memory is all on the card.
         if !free.takes.include(ShareKinds::PART) {
             return Self { hardware, ..Self::default() };

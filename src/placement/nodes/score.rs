@@ -2,8 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::card::Card;
-use crate::links::Links;
+use crate::node_state::NodeState;
 use crate::pod::{Plan, PodRequest};
 use crate::policy::{Cost, Judge, Outcome, Policy};
 use crate::problem::Problem;
@@ -39,10 +38,10 @@ impl NodeScore {
 }
 
 /// Rates a plan by the criteria that the policy chooses cards by. Positions that don't exist are passed over.
-pub fn score(cards: &[Card], links: &Links, pod: &PodRequest<'_>, plan: &Plan, policy: &Policy) -> NodeScore {
-    let problem = Problem::new(cards, pod);
+pub fn score(state: &NodeState, pod: &PodRequest<'_>, plan: &Plan, policy: &Policy) -> NodeScore {
+    let problem = Problem::new(state, pod);
     let chosen_by = problem.chosen_by(plan);
-    let mut judge = Judge::new(&problem, links, policy);
+    let mut judge = Judge::new(&problem, policy);
     NodeScore {
         plan: Reverse(judge.cost(&Outcome::of(&problem, &chosen_by))),
         is_near: false,

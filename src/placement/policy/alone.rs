@@ -1,13 +1,12 @@
 //! What a plan costs that puts one request on one card, and what every plan costs at least.
 
 use divvy_api::annotation::PolicyName;
-use divvy_api::{Cores, Memory, Share};
+use divvy_api::{Card, Cores, Memory, Share};
 
 use super::topology::FreeSets;
 use super::{Cost, Criterion, Policy, binpack, random, spread};
-use crate::card::Card;
 use crate::card_free::CardFree;
-use crate::links::Links;
+use crate::node_state::{Held, NodeState};
 
 /// What decides about one card beside what is free of it, and doesn't depend on the pod.
 #[derive(Clone, Debug)]
@@ -32,24 +31,24 @@ pub(crate) struct Lot<'a> {
 
 impl Spot {
     /// `links_lost` goes with the card when it is used.
-    pub(super) fn new(card: &Card, links_lost: u64) -> Self {
+    pub(super) fn new(card: &Card, held: &Held, links_lost: u64) -> Self {
         Self {
             memory: card.memory,
-            memory_capacity: card.memory_capacity,
-            cores_capacity: card.cores_capacity,
-            is_exclusive: card.held.exclusive,
-            emptiness: u16::try_from(binpack::emptiness(card)).unwrap_or(u16::MAX),
+            memory_capacity: card.memory_capacity(),
+            cores_capacity: card.cores_capacity(),
+            is_exclusive: held.exclusive,
+            emptiness: u16::try_from(binpack::emptiness(card, held)).unwrap_or(u16::MAX),
             links_lost,
         }
     }
 }
 
 /// What is free of the cards of a node, and the rest.
-pub(crate) fn spots(cards: &[Card], links: &Links) -> (Vec<CardFree>, Vec<Spot>) {
-    let mut free_sets = FreeSets::new(cards, links);
-    let mut lost = |at| free_sets.lost(links, &[(at, Share::default())]);
-    let spots = cards.iter().enumerate().map(|(at, card)| Spot::new(card, lost(at)));
-    (cards.iter().map(CardFree::of).collect(), spots.collect())
+pub(crate) fn spots(state: &NodeState) -> (Vec<CardFree>, Vec<Spot>) {
+    let mut free_sets = FreeSets::new(state);
+    let mut lost = |at| free_sets.lost(&state.node.links, &[(at, Share::default())]);
+    let spots = state.each().enumerate().map(|(at, (card, held))| Spot::new(card, held, lost(at)));
+    (state.each().map(|(card, held)| CardFree::new(card, held)).collect(), spots.collect())
 }
 
 // === impl Lot ===

@@ -1,7 +1,8 @@
 //! Random: any card, decided by the seed.
 
+use divvy_api::Card;
+
 use super::Outcome;
-use crate::card::Card;
 
 /// A number that the seed gives to a card; it follows the card's UUID, so that nodes differ.
 pub(super) fn ticket(seed: u64, card: &Card) -> u64 {

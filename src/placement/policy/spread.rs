@@ -1,16 +1,16 @@
 //! Spread: the emptiest cards first, and no two containers on one card where another is free.
 
-use divvy_api::{Cores, Memory, Share};
+use divvy_api::{Card, Cores, Memory, Share};
 
 use super::alone::Spot;
 use super::permille;
-use crate::card::Card;
 use crate::card_free::CardFree;
+use crate::node_state::Held;
 
 /// How full a card is, in thousandths: memory and compute alike.
-pub(super) fn load(card: &Card) -> u64 {
-    let Card { held, memory_capacity, cores_capacity, .. } = card;
-    if held.exclusive { 1000 } else { filled((held.memory, held.cores), (*memory_capacity, *cores_capacity)) }
+pub(super) fn load(card: &Card, held: &Held) -> u64 {
+    let capacity = (card.memory_capacity(), card.cores_capacity());
+    if held.exclusive { 1000 } else { filled((held.memory, held.cores), capacity) }
 }
 
 /// What a share adds to the square of a card's load, so that one more request costs least where there is least.

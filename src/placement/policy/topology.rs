@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use divvy_api::Share;
+use divvy_api::links::{CardSet, LINKED_CARDS, Link, Links};
+use divvy_api::{Card, Share};
 
 use super::Outcome;
-use crate::card::{Card, Held};
-use crate::links::{CardSet, LINKED_CARDS, Link, Links};
+use crate::node_state::{Held, NodeState};
 use crate::problem::Problem;
 
 /// How well the cards of each container can be linked at best.
@@ -39,8 +39,9 @@ pub(super) fn looseness(links: &Links, set: &[usize]) -> u64 {
 // === impl Bonds ===
 
 impl Bonds {
-    pub(super) fn new(problem: &Problem<'_>, links: &Links) -> Self {
-        let cards = if links.vary() && problem.cards.len() <= LINKED_CARDS { 0..problem.cards.len() } else { 0..0 };
+    pub(super) fn new(problem: &Problem<'_>) -> Self {
+        let count = problem.cards().len();
+        let cards = if problem.links().vary() && count <= LINKED_CARDS { 0..count } else { 0..0 };
         let open = |step: usize| {
             let may_take = |card: &usize| problem.steps[step].chosen > 1 && problem.takes(*card, step);
             set_of(cards.clone().filter(may_take))
@@ -50,18 +51,18 @@ impl Bonds {
 
     /// How much worse than the best a container's cards are linked at their worst link, whatever those will be that are still
     /// missing; nothing as long as all are.
-    pub(super) fn worst_link(&mut self, problem: &Problem<'_>, links: &Links, step: usize, outcome: &Outcome) -> u64 {
+    pub(super) fn worst_link(&mut self, problem: &Problem<'_>, step: usize, outcome: &Outcome) -> u64 {
         let set = &outcome.sets[step];
         if set.is_empty() {
             return 0;
         }
-        let rank = self.best(problem, links, step, outcome).or_else(|| links.bottleneck(set).map(Link::rank));
+        let rank = self.best(problem, step, outcome).or_else(|| problem.links().bottleneck(set).map(Link::rank));
         rank.map_or(0, |rank| Link::BEST_RANK - rank)
     }
 
     /// The rank of the best worst link that a set can have with the cards that it misses; `None` where it misses none, or
     /// where that can't be told.
-    fn best(&mut self, problem: &Problem<'_>, links: &Links, step: usize, outcome: &Outcome) -> Option<u64> {
+    fn best(&mut self, problem: &Problem<'_>, step: usize, outcome: &Outcome) -> Option<u64> {
         let (set, facts) = (&outcome.sets[step], &problem.steps[step]);
         let missing = facts.request.cards.checked_sub(u32::try_from(set.len()).ok()?).filter(|missing| *missing > 0)?;
         if facts.drawn > 0 || self.open[step] == 0 {
@@ -69,24 +70,24 @@ impl Bonds {
         }
         let mut others = self.open[step];
         if problem.numa_strict(step) {
-            others &= set_of((0..problem.cards.len()).filter(|card| problem.on_one_node(&[set[0], *card])));
+            others &= set_of((0..problem.cards().len()).filter(|card| problem.on_one_node(&[set[0], *card])));
         }
         if problem.is_exclusive(step) {
             let beside = (0..problem.steps.len()).filter(|other| *other != step && problem.run_together(step, *other));
             others &= !set_of(beside.flat_map(|other| outcome.sets[other].iter().copied()));
         }
         let set = set_of(set.iter().copied());
-        *self.best.entry((set, missing, others)).or_insert_with(|| links.best_with(set, missing, others))
+        *self.best.entry((set, missing, others)).or_insert_with(|| problem.links().best_with(set, missing, others))
     }
 }
 
 // === impl FreeSets ===
 
 impl FreeSets {
-    pub(super) fn new(cards: &[Card], links: &Links) -> Self {
-        let is_empty = |card: &Card| card.healthy && card.held == Held::default();
-        let empty = set_of(cards.iter().enumerate().filter(|(_, card)| is_empty(card)).map(|(at, _)| at));
-        Self { empty, worth: links.value(empty), left: HashMap::new() }
+    pub(super) fn new(state: &NodeState) -> Self {
+        let is_empty = |(card, held): (&Card, &Held)| card.is_healthy() && held.is_nothing();
+        let empty = set_of(state.each().enumerate().filter(|(_, each)| is_empty(*each)).map(|(at, _)| at));
+        Self { empty, worth: state.node.links.value(empty), left: HashMap::new() }
     }
 
     /// What is gone of it once these cards are in use.

@@ -4,33 +4,37 @@ use std::collections::BTreeSet;
 
 use divvy_api::annotation::PolicyName;
 use divvy_api::pod::ContainerKind::App;
-use divvy_api::{ContainerRequest, GpuRequest};
+use divvy_api::{ContainerRequest, GpuRequest, Link, Links};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::build::{cards, container, held, no_wishes, pod_request};
+use super::build::{cards, container, held, linked, no_wishes, node, pod_request};
 use super::oracle::subsets;
-use crate::{Card, ContainerPlan, Link, Links, NodeScore, Plan, Policy, plan, score};
+use crate::{ContainerPlan, NodeScore, NodeState, Plan, Policy, plan, score};
 
 fn by(name: PolicyName) -> Policy {
     Policy { name, ..Policy::default() }
 }
 
-/// A table, its cards, and how many of them a pod wants alone.
+/// A node, and how many of its cards a pod wants alone.
 #[derive(Clone, Debug)]
 struct Scene {
-    links: Links,
-    cards: Vec<Card>,
+    state: NodeState,
     wanted: u32,
 }
 
 impl Scene {
     fn new(links: Links, free: &[bool], wanted: u32) -> Self {
-        let mut cards = cards(free.len());
-        for (card, _) in cards.iter_mut().zip(free).filter(|(_, free)| !**free) {
-            card.held = held(1, 1);
+        let mut state = linked(node(cards(free.len())), links);
+        for (of_card, _) in state.held.iter_mut().zip(free).filter(|(_, free)| !**free) {
+            *of_card = held(1, 1);
         }
-        Self { links, cards, wanted }
+        Self { state, wanted }
+    }
+
+    /// The worst link of a set.
+    fn bottleneck(&self, set: &[usize]) -> Option<Link> {
+        self.state.node.links.bottleneck(set)
     }
 
     fn pod(&self) -> [ContainerRequest; 1] {
@@ -39,19 +43,19 @@ impl Scene {
 
     fn chosen(&self, policy: &Policy) -> Option<Vec<usize>> {
         let pod = self.pod();
-        let plan = plan(&self.cards, &self.links, &pod_request(&pod, &[], no_wishes()), policy).ok()?;
+        let plan = plan(&self.state, &pod_request(&pod, &[], no_wishes()), policy).ok()?;
         plan.containers.into_iter().map(|container| container.chosen).next()
     }
 
     /// All sets that would do.
     fn sets(&self) -> impl Iterator<Item = Vec<usize>> {
-        let free: BTreeSet<usize> = (0..self.cards.len()).filter(|at| self.cards[*at].held.pods == 0).collect();
+        let free: BTreeSet<usize> = (0..self.state.held.len()).filter(|at| self.state.held[*at].pods == 0).collect();
         subsets(&free, self.wanted as usize).into_iter().map(|set| set.into_iter().collect())
     }
 
     fn worth(&self, set: Vec<usize>, policy: &Policy) -> NodeScore {
         let plan = Plan { containers: vec![ContainerPlan { chosen: set, ..ContainerPlan::default() }] };
-        score(&self.cards, &self.links, &pod_request(&self.pod(), &[], no_wishes()), &plan, policy)
+        score(&self.state, &pod_request(&self.pod(), &[], no_wishes()), &plan, policy)
     }
 }
 
@@ -91,8 +95,8 @@ proptest! {
     #[test]
     fn chosen_set_has_the_best_worst_link(scene in scenes()) {
         for policy in [PolicyName::Topology, PolicyName::LeastFragmentation, PolicyName::Binpack].map(by) {
-            let best = scene.sets().map(|set| scene.links.bottleneck(&set)).max();
-            prop_assert_eq!(scene.chosen(&policy).map(|set| scene.links.bottleneck(&set)), best, "{:?}", policy);
+            let best = scene.sets().map(|set| scene.bottleneck(&set)).max();
+            prop_assert_eq!(scene.chosen(&policy).map(|set| scene.bottleneck(&set)), best, "{:?}", policy);
         }
     }
 }
@@ -116,9 +120,8 @@ fn containers_don_t_count_on_the_same_cards() {
     let scene = Scene::new(Links::quads(16, 2), &free, 2);
     let [pair] = scene.pod();
     let pods = [pair.clone(), pair.clone(), pair];
-    let plan =
-        plan(&scene.cards, &scene.links, &pod_request(&pods, &[], no_wishes()), &by(PolicyName::Topology)).unwrap();
-    let mut links = plan.containers.iter().map(|container| scene.links.bottleneck(&container.chosen));
+    let plan = plan(&scene.state, &pod_request(&pods, &[], no_wishes()), &by(PolicyName::Topology)).unwrap();
+    let mut links = plan.containers.iter().map(|container| scene.bottleneck(&container.chosen));
     assert!(links.all(|link| link == Some(Link::NvLink(2))), "{plan:?}");
 }
 
@@ -137,9 +140,9 @@ fn one_card_is_that_with_the_least_to_lose() {
         let chosen = Scene::new(Links::dgx1(), &but_the_first, 1).chosen(&policy).unwrap();
         assert!(chosen[0] < 4, "{chosen:?}: their quad is broken already");
         let mut full = Scene::new(Links::pcie(8), &but_the_first, 1);
-        full.cards[0].held = held(80 << 10, 100);
+        full.state.held[0] = held(80 << 10, 100);
         let share = [container(App, 1, 1 << 10, 10)];
-        let plan = plan(&full.cards, &full.links, &pod_request(&share, &[], no_wishes()), &policy).unwrap();
+        let plan = plan(&full.state, &pod_request(&share, &[], no_wishes()), &policy).unwrap();
         assert_eq!(plan.containers[0].chosen, [1], "a share opens the mate of the card that is full");
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::Numa;
-use divvy_api::gpunode::Oversubscription;
+use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::pod::ContainerKind;
-use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MigProfile, Share, Tier};
+use divvy_api::{Card, ContainerRequest, Cores, GpuRequest, Health, Memory, MigProfile, NodeCards, Share, Tier};
 
-use crate::{Card, PodRequest};
+use crate::{Held, NodeState, PodRequest};
 
 /// Card and number.
 type Slot = (usize, u32);
@@ -23,52 +23,54 @@ pub(crate) struct Play {
 }
 
 /// Whether a plan holds in every sequence of draws.
-pub(crate) fn survives(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> bool {
+pub(crate) fn survives(state: &NodeState, pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> bool {
     let allowed = |at: usize, card: &usize| {
-        cards.get(*card).is_some_and(|card| is_allowed(card, pod) && card.profile == pod.containers[at].profile)
+        let is_asked_for = |card: &Card| card.requested_profile() == pod.containers[at].profile.as_ref();
+        state.cards().get(*card).is_some_and(|card| is_allowed(card, &state.node, pod) && is_asked_for(card))
     };
     let mut open = chosen.iter().enumerate().skip(pod.allocated.len());
     chosen.len() == pod.containers.len()
-        && !is_apart(cards, pod, chosen)
+        && !is_apart(state, pod, chosen)
         && open.all(|(at, cards)| cards.iter().all(|card| allowed(at, card)))
         && plays(pod, chosen).is_some_and(|plays| {
-            plays.iter().all(|play| fits(cards, pod, play)) && host_memory_suffices(cards, pod, &plays)
+            plays.iter().all(|play| fits(state, pod, play)) && host_memory_suffices(state, pod, &plays)
         })
 }
 
 /// Whether a pod that wants one card is given something of another.
-fn is_apart(cards: &[Card], pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> bool {
+fn is_apart(state: &NodeState, pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> bool {
     let given: BTreeSet<usize> = chosen.iter().skip(pod.allocated.len()).flatten().copied().collect();
     let holders = pod.allocated.iter().zip(pod.containers).filter(|(_, container)| container.request.is_some());
-    let held = holders.flat_map(|(held, _)| held).copied().filter(|card| *card < cards.len());
+    let held = holders.flat_map(|(held, _)| held).copied().filter(|card| *card < state.cards().len());
     pod.preferences.same_card
         && !given.is_empty()
         && given.iter().copied().chain(held).collect::<BTreeSet<_>>().len() > 1
 }
 
 /// Whether the node has as much host memory as the pod may come to need, card by card, or needs already.
-fn host_memory_suffices(cards: &[Card], pod: &PodRequest<'_>, plays: &[Play]) -> bool {
+fn host_memory_suffices(state: &NodeState, pod: &PodRequest<'_>, plays: &[Play]) -> bool {
     let host = |upto: usize| -> u64 {
-        let at_most = |card: usize| plays.iter().map(|play| host_peak(&cards[card], card, pod, play, upto)).max();
-        (0..cards.len()).filter_map(at_most).sum()
+        let at_most = |card: usize| plays.iter().map(|play| host_peak(state, card, pod, play, upto)).max();
+        (0..state.cards().len()).filter_map(at_most).sum()
     };
-    let all = cards.first().and_then(|card| card.oversubscription).map_or(0, |of| of.host_memory.as_mib());
-    let held: u64 = cards.iter().map(|card| card.held.host.as_mib()).sum();
-    host(pod.containers.len()) <= all.saturating_sub(held).max(host(pod.allocated.len()))
+    let all = state.node.oversubscription.map_or(0, |of| of.host_memory.as_mib());
+    let held: u64 = state.held.iter().map(|held| held.host.as_mib()).sum();
+    let left = all.saturating_sub(held + state.host_elsewhere.as_mib());
+    host(pod.containers.len()) <= left.max(host(pod.allocated.len()))
 }
 
 /// What the first containers need at once of the host's memory for what they hold of a card, in MiB.
-fn host_peak(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play, upto: usize) -> u64 {
-    let holders: Vec<_> = play.holders(pod, position).filter(|(at, _)| *at < upto).collect();
+fn host_peak(state: &NodeState, card: usize, pod: &PodRequest<'_>, play: &Play, upto: usize) -> u64 {
+    let holders: Vec<_> = play.holders(pod, card).filter(|(at, _)| *at < upto).collect();
     let sum = |alive: Vec<(usize, &ContainerRequest)>| {
-        alive.into_iter().map(|holder| share(card, position, pod, holder).host.as_mib()).sum()
+        alive.into_iter().map(|holder| share(state, card, pod, holder).host.as_mib()).sum()
     };
     phases(&holders).into_iter().map(sum).max().unwrap_or(0)
 }
 
 /// Whether any plan does, by trying all.
-pub(crate) fn some_plan_survives(cards: &[Card], pod: &PodRequest<'_>) -> bool {
-    try_all(cards, pod, &mut Vec::new())
+pub(crate) fn some_plan_survives(state: &NodeState, pod: &PodRequest<'_>) -> bool {
+    try_all(state, pod, &mut Vec::new())
 }
 
 /// Every way in which the kubelet may serve the pod; `None` if it asks for other numbers of cards than were chosen.
@@ -82,17 +84,17 @@ pub(crate) fn plays(pod: &PodRequest<'_>, chosen: &[Vec<usize>]) -> Option<Vec<P
     Some(plays)
 }
 
-fn try_all(cards: &[Card], pod: &PodRequest<'_>, chosen: &mut Vec<Vec<usize>>) -> bool {
+fn try_all(state: &NodeState, pod: &PodRequest<'_>, chosen: &mut Vec<Vec<usize>>) -> bool {
     let at = chosen.len();
     if at == pod.containers.len() {
         return true;
     }
-    let positions: BTreeSet<usize> = (0..cards.len()).collect();
+    let positions: BTreeSet<usize> = (0..state.cards().len()).collect();
     let missing = if at < pod.allocated.len() { 0 } else { missing(pod, at) };
     subsets(&positions, missing).into_iter().any(|set| {
         chosen.push(set.into_iter().collect());
         let so_far = PodRequest { containers: &pod.containers[..=at], ..*pod };
-        let found = survives(cards, &so_far, chosen) && try_all(cards, pod, chosen);
+        let found = survives(state, &so_far, chosen) && try_all(state, pod, chosen);
         chosen.pop();
         found
     })
@@ -188,11 +190,11 @@ impl Play {
     }
 }
 
-fn is_allowed(card: &Card, pod: &PodRequest<'_>) -> bool {
+fn is_allowed(card: &Card, node: &NodeCards, pod: &PodRequest<'_>) -> bool {
     let wishes = pod.preferences;
     let is_instance = card.id.as_str().starts_with("MIG-");
-    card.healthy
-        && (!wishes.oversubscribe || (card.oversubscription.is_some() && card.tier == Tier::Shim))
+    card.health == Health::Healthy
+        && (!wishes.oversubscribe || (node.oversubscription.is_some() && card.tier == Tier::Shim))
         && match wishes.tier {
             None | Some(Tier::Accounting) => true,
             Some(Tier::Shim) => card.tier != Tier::Accounting,
@@ -203,14 +205,14 @@ fn is_allowed(card: &Card, pod: &PodRequest<'_>) -> bool {
         && (wishes.cards.is_empty() || wishes.cards.contains(&card.id))
 }
 
-fn fits(cards: &[Card], pod: &PodRequest<'_>, play: &Play) -> bool {
+fn fits(state: &NodeState, pod: &PodRequest<'_>, play: &Play) -> bool {
     let open = pod.allocated.len()..pod.containers.len();
     let distinct =
         |at: usize| play.got[at].iter().map(|slot| slot.0).collect::<BTreeSet<_>>().len() == play.got[at].len();
     let touched: BTreeSet<usize> = open.clone().flat_map(|at| play.got[at].iter().map(|slot| slot.0)).collect();
     open.clone().all(distinct)
-        && open.clone().all(|at| is_near(cards, pod, play, at))
-        && touched.into_iter().filter(|card| *card < cards.len()).all(|card| card_fits(&cards[card], card, pod, play))
+        && open.clone().all(|at| is_near(state.cards(), pod, play, at))
+        && touched.into_iter().filter(|card| *card < state.cards().len()).all(|card| card_fits(state, card, pod, play))
 }
 
 fn is_near(cards: &[Card], pod: &PodRequest<'_>, play: &Play, at: usize) -> bool {
@@ -219,13 +221,13 @@ fn is_near(cards: &[Card], pod: &PodRequest<'_>, play: &Play, at: usize) -> bool
     pod.preferences.numa != Some(Numa::Strict) || play.got[at].len() < 2 || (nodes.len() == 1 && !nodes.contains(&None))
 }
 
-fn is_whole(card: &Card, pod: &PodRequest<'_>) -> bool {
-    card.undivided || pod.preferences.tier == Some(Tier::Mig)
+fn is_whole(node: &NodeCards, pod: &PodRequest<'_>) -> bool {
+    node.undivided || pod.preferences.tier == Some(Tier::Mig)
 }
 
-/// How a card's memory is oversubscribed for a pod; `None` too where a node has ceased to do so for what the pod still holds.
-fn oversubscription(card: &Card, pod: &PodRequest<'_>) -> Option<Oversubscription> {
-    card.oversubscription.filter(|_| pod.preferences.oversubscribe)
+/// How a node's memory is oversubscribed for a pod; `None` too where a node has ceased to do so for what the pod still holds.
+fn oversubscription(node: &NodeCards, pod: &PodRequest<'_>) -> Option<Oversubscription> {
+    node.oversubscription.filter(|_| pod.preferences.oversubscribe)
 }
 
 fn asked(card: &Card, container: &ContainerRequest) -> Share {
@@ -233,14 +235,15 @@ fn asked(card: &Card, container: &ContainerRequest) -> Share {
 }
 
 /// What a container takes of a card, or has taken.
-fn share(card: &Card, position: usize, pod: &PodRequest<'_>, (at, container): (usize, &ContainerRequest)) -> Share {
-    let known = pod.shares.get(at).and_then(|shares| shares.iter().find(|(card, _)| *card == position));
+fn share(state: &NodeState, card: usize, pod: &PodRequest<'_>, (at, container): (usize, &ContainerRequest)) -> Share {
+    let known = pod.shares.get(at).and_then(|shares| shares.iter().find(|(other, _)| *other == card));
     if let Some((_, known)) = known {
         return *known;
     }
+    let card = &state.cards()[card];
     let asked = asked(card, container);
-    match oversubscription(card, pod) {
-        _ if is_whole(card, pod) => GpuRequest::whole(1).share_on(card.memory),
+    match oversubscription(&state.node, pod) {
+        _ if is_whole(&state.node, pod) => GpuRequest::whole(1).share_on(card.memory),
         Some(of) if !asked.exclusive => {
             let memory = asked.memory.as_mib();
             // The least that the scale makes the memory of.
@@ -265,15 +268,16 @@ fn phases<'a>(holders: &[(usize, &'a ContainerRequest)]) -> Vec<Vec<(usize, &'a 
     phases
 }
 
-fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
-    let share = |holder: (usize, &ContainerRequest)| share(card, position, pod, holder);
-    let is_part = !is_whole(card, pod) && oversubscription(card, pod).is_none();
+fn card_fits(state: &NodeState, position: usize, pod: &PodRequest<'_>, play: &Play) -> bool {
+    let (card, held) = (&state.cards()[position], &state.held[position]);
+    let share = |holder: (usize, &ContainerRequest)| share(state, position, pod, holder);
+    let is_part = !is_whole(&state.node, pod) && oversubscription(&state.node, pod).is_none();
     let is_enough = |(at, container): (usize, &ContainerRequest)| {
         is_part || at < pod.allocated.len() || asked(card, container).memory <= card.memory
     };
     let mixes = |(at, container): (usize, &ContainerRequest)| {
         let is_oversubscribed = share((at, container)).host > Memory::ZERO;
-        at >= pod.allocated.len() && card.held.pods > 0 && is_oversubscribed != (card.held.host > Memory::ZERO)
+        at >= pod.allocated.len() && held.pods > 0 && is_oversubscribed != (held.host > Memory::ZERO)
     };
     let slots: BTreeSet<Slot> = play.got.iter().flatten().copied().filter(|slot| slot.0 == position).collect();
     let alone = play.holders(pod, position).any(|holder| share(holder).exclusive);
@@ -281,24 +285,22 @@ fn card_fits(card: &Card, position: usize, pod: &PodRequest<'_>, play: &Play) ->
     let phase_fits = |alive: &Vec<(usize, &ContainerRequest)>| {
         let shares: Vec<Share> = alive.iter().map(|holder| share(*holder)).collect();
         let facts = alive.iter().all(|(at, _)| *at < pod.allocated.len());
-        amounts_fit(card, &shares) && (facts || are_compatible(&shares))
+        amounts_fit(card, held, &shares) && (facts || are_compatible(&shares))
     };
     play.holders(pod, position).all(is_enough)
-        && slots.len() <= card.free_slots as usize
-        && !card.held.exclusive
-        && (!alone || card.held.pods == 0)
+        && slots.len() + held.slots as usize <= card.slots as usize
+        && !held.exclusive
+        && (!alone || held.pods == 0)
         && !play.holders(pod, position).any(mixes)
         && phases(&holders).iter().all(phase_fits)
 }
 
-fn amounts_fit(card: &Card, alive: &[Share]) -> bool {
-    let memory: Memory = alive
-        .iter()
-        .map(|share| Memory::mib(share.memory.as_mib() - share.host.as_mib()))
-        .chain([card.held.memory])
-        .sum();
-    let cores: Cores = alive.iter().map(|share| share.cores).chain([card.held.cores]).sum();
-    memory <= card.memory_capacity && cores <= card.cores_capacity
+fn amounts_fit(card: &Card, held: &Held, alive: &[Share]) -> bool {
+    let memory: Memory =
+        alive.iter().map(|share| Memory::mib(share.memory.as_mib() - share.host.as_mib())).chain([held.memory]).sum();
+    let cores: Cores = alive.iter().map(|share| share.cores).chain([held.cores]).sum();
+    let Scales { memory: memory_scale, cores: cores_scale } = card.scales;
+    memory.as_mib() * 100 <= card.memory.as_mib() * u64::from(memory_scale) && cores.units() <= cores_scale
 }
 
 fn are_compatible(alive: &[Share]) -> bool {

@@ -1,22 +1,25 @@
 //! Random nodes and pods, against the kubelet played out literally.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use divvy_api::annotation::{Numa, PolicyName, Preferences};
-use divvy_api::gpunode::Oversubscription;
+use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::pod::ContainerKind;
 use divvy_api::request::Sharing;
-use divvy_api::{ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, MigProfile, Share, Tier, Totals};
+use divvy_api::{
+    Card, ContainerRequest, Cores, GpuRequest, Health, Link, Links, Memory, MemoryAmount, MigInstance, MigProfile,
+    NodeCards, Share, Tier, Totals,
+};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
 use super::oracle::{Play, plays, some_plan_survives, survives};
-use crate::{Card, ContainerPlan, Held, Link, Links, NoPlan, Plan, PodRequest, Policy, plan, score, verify};
+use crate::{ContainerPlan, Held, NoPlan, NodeState, Plan, PodRequest, Policy, plan, score, verify};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
-    pub(crate) cards: Vec<Card>,
-    pub(crate) links: Links,
+    pub(crate) state: NodeState,
     pub(crate) containers: Vec<ContainerRequest>,
     pub(crate) allocated: Vec<Vec<usize>>,
     /// Of another scale than the cards'; none: of that one.
@@ -36,7 +39,7 @@ impl Scene {
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, NoPlan> {
-        plan(&self.cards, &self.links, &self.pod(), &self.policy)
+        plan(&self.state, &self.pod(), &self.policy)
     }
 
     /// The plan's drawn cards are those of the draws.
@@ -62,46 +65,67 @@ fn chosen(plan: &Plan) -> Vec<Vec<usize>> {
     plan.containers.iter().map(|container| container.chosen.clone()).collect()
 }
 
-fn cards() -> impl Strategy<Value = Vec<Card>> {
+/// What other pods hold of a card, and how many slots of it are free.
+fn held() -> impl Strategy<Value = (Held, u32)> + Clone {
     let amounts = (select(vec![0, 0, 8, 16]), select(vec![0, 0, 40, 100]), 1u32..3, select(vec![0u64, 0, 4, 9]));
-    let held = amounts.prop_map(|(mib, cores, pods, host)| Held {
-        memory: Memory::mib(mib),
-        host: Memory::mib(if mib > 0 && cores < 100 { host } else { 0 }),
-        cores: Cores::new(cores),
-        exclusive: cores == 100,
-        pods: if mib + u64::from(cores) > 0 { pods } else { 0 },
-    });
-    let numa = prop::option::weighted(0.8, 0..2u32);
     let busy = select(vec![0u8, 0, 24, 25, 100]);
-    let facts = (select(vec![16u64, 24, 24, 40]), 0..8u32, numa, 0..5u32, held, profile(), busy);
-    let card = facts.prop_map(|(mib, luck, numa, free_slots, held, profile, busy)| Card {
-        profile,
-        healthy: luck > 0,
-        cores_capacity: Cores::new(if luck == 1 { 200 } else { 100 }),
-        memory_capacity: Memory::mib(if luck == 2 { 2 * mib } else { mib }),
-        numa,
-        free_slots,
-        held,
-        busy,
-        ..super::build::card(0, mib)
-    });
-    let different = prop::collection::vec(card.clone(), 0..=5);
-    let few_kinds = (prop::collection::vec(card, 2), prop::collection::vec(0..3usize, 2..=5))
+    (amounts, 0..3u32, 0..5u32, busy).prop_map(|((mib, cores, pods, host), slots, free_slots, busy)| {
+        let held = Held {
+            memory: Memory::mib(mib),
+            host: Memory::mib(if mib > 0 && cores < 100 { host } else { 0 }),
+            cores: Cores::new(cores),
+            exclusive: cores == 100,
+            pods: if mib + u64::from(cores) > 0 { pods } else { 0 },
+            slots,
+            busy,
+        };
+        (held, free_slots)
+    })
+}
+
+fn card() -> impl Strategy<Value = (Card, Held)> + Clone {
+    let numa = prop::option::weighted(0.8, 0..2u32);
+    let facts = (select(vec![16u64, 24, 24, 40]), 0..8u32, numa, held(), profile());
+    facts.prop_map(|(mib, luck, numa, (held, free_slots), profile)| {
+        let card = Card {
+            mig: profile.map(|profile| MigInstance { profile, by_profile: true }),
+            health: if luck > 0 { Health::Healthy } else { Health::unhealthy("fell off the bus") },
+            scales: Scales { memory: if luck == 2 { 200 } else { 100 }, cores: if luck == 1 { 200 } else { 100 } },
+            numa,
+            slots: held.slots + free_slots,
+            ..super::build::card(0, mib)
+        };
+        (card, held)
+    })
+}
+
+fn cards() -> impl Strategy<Value = Vec<(Card, Held)>> {
+    let different = prop::collection::vec(card(), 0..=5);
+    let few_kinds = (prop::collection::vec(card(), 2), prop::collection::vec(0..3usize, 2..=5))
         .prop_map(|(kinds, cards)| cards.into_iter().map(|kind| kinds[kind / 2].clone()).collect());
     let tier = select(vec![Tier::Shim, Tier::Shim, Tier::Shim, Tier::Accounting, Tier::Mps]);
     let are_instances = prop::collection::vec((prop::bool::weighted(0.4), tier), 5);
+    (prop_oneof![different, few_kinds], are_instances).prop_map(|(mut cards, are_instances): (Vec<(Card, Held)>, _)| {
+        for (number, ((card, _), (is_instance, tier))) in cards.iter_mut().zip(are_instances).enumerate() {
+            let kind = if is_instance { "MIG" } else { "GPU" };
+            card.id = format!("{kind}-{number}").parse().expect("a card's name");
+            card.tier = tier;
+        }
+        cards
+    })
+}
+
+fn state() -> impl Strategy<Value = NodeState> {
     let undivided = prop::bool::weighted(0.15);
     let oversubscription = (select(vec![101u32, 150, 200, 330]), prop_oneof![0u64..12, 0u64..60])
         .prop_map(|(memory_scale, mib)| Oversubscription { memory_scale, host_memory: Memory::mib(mib) });
     let oversubscription = prop::option::of(oversubscription);
-    (prop_oneof![different, few_kinds], are_instances, undivided, oversubscription).prop_map(
-        |(mut cards, are_instances, undivided, oversubscription): (Vec<Card>, _, _, _)| {
-            for (number, (card, (is_instance, tier))) in cards.iter_mut().zip(are_instances).enumerate() {
-                let kind = if is_instance { "MIG" } else { "GPU" };
-                card.id = format!("{kind}-{number}").parse().expect("a card's name");
-                (card.undivided, card.oversubscription, card.tier) = (undivided, oversubscription, tier);
-            }
-            cards
+    let host_elsewhere = select(vec![0u64, 0, 0, 5]);
+    (cards(), links(), undivided, oversubscription, host_elsewhere).prop_map(
+        |(cards, links, undivided, oversubscription, host_elsewhere)| {
+            let (cards, held): (_, Vec<Held>) = cards.into_iter().unzip();
+            let node = NodeCards { cards, links: Arc::new(links), undivided, oversubscription };
+            NodeState { node: Arc::new(node), held: held.into(), host_elsewhere: Memory::mib(host_elsewhere) }
         },
     )
 }
@@ -207,11 +231,14 @@ fn allocated() -> impl Strategy<Value = Vec<Vec<usize>>> {
 
 pub(crate) fn scene() -> impl Strategy<Value = Scene> {
     let before = prop::option::weighted(0.3, select(vec![110u32, 400]));
-    (cards(), links(), containers(), allocated(), preferences(), policies(), before).prop_map(
-        |(cards, links, containers, mut allocated, preferences, policy, before)| {
+    (state(), containers(), allocated(), preferences(), policies(), before).prop_map(
+        |(state, containers, mut allocated, preferences, policy, before)| {
+            let cards = state.cards();
             allocated.truncate(containers.len());
             for (held, container) in allocated.iter_mut().zip(&containers) {
-                held.retain(|card| cards.get(*card).is_none_or(|card| card.profile == container.profile));
+                held.retain(|card| {
+                    cards.get(*card).is_none_or(|card| card.requested_profile() == container.profile.as_ref())
+                });
             }
             let share = |container: &ContainerRequest, card: &usize| {
                 let memory = cards.get(*card).map_or(Memory::mib(16), |card| card.memory);
@@ -223,7 +250,7 @@ pub(crate) fn scene() -> impl Strategy<Value = Scene> {
                 .zip(&containers)
                 .map(|(held, container)| held.iter().filter_map(|card| share(container, card)).collect());
             let shares = if before.is_some() { shares.collect() } else { Vec::new() };
-            Scene { cards, links, containers, allocated, shares, preferences, policy }
+            Scene { state, containers, allocated, shares, preferences, policy }
         },
     )
 }
@@ -236,13 +263,13 @@ proptest! {
     fn plan_survives_every_draw_and_is_found_if_possible(scene in scene()) {
         match scene.plan() {
             Ok(plan) => {
-                prop_assert!(survives(&scene.cards, &scene.pod(), &chosen(&plan)), "{plan:?}");
-                prop_assert_eq!(verify(&scene.cards, &scene.pod(), &plan), Ok(()));
+                prop_assert!(survives(&scene.state, &scene.pod(), &chosen(&plan)), "{plan:?}");
+                prop_assert_eq!(verify(&scene.state, &scene.pod(), &plan), Ok(()));
                 prop_assert_eq!(scene.plan(), Ok(plan), "the same question has the same answer");
             }
             Err(NoPlan::Nothing { reasons, .. }) => {
-                prop_assert_eq!(reasons.len(), scene.cards.len());
-                prop_assert!(!some_plan_survives(&scene.cards, &scene.pod()));
+                prop_assert_eq!(reasons.len(), scene.state.cards().len());
+                prop_assert!(!some_plan_survives(&scene.state, &scene.pod()));
             }
             Err(error) => prop_assert!(false, "{error}"),
         }
@@ -251,8 +278,8 @@ proptest! {
     #[test]
     fn utilization_never_makes_a_pod_unschedulable(scene in scene()) {
         let cards_as_busy = |percent| {
-            let cards = scene.cards.iter().map(|card| Card { busy: percent, ..card.clone() }).collect();
-            Scene { cards, ..scene.clone() }
+            let held = scene.state.held.iter().map(|held| Held { busy: percent, ..*held }).collect();
+            Scene { state: NodeState { held, ..scene.state.clone() }, ..scene.clone() }
         };
         prop_assert_eq!(scene.plan().is_ok(), cards_as_busy(0).plan().is_ok());
         prop_assert_eq!(cards_as_busy(24).plan(), cards_as_busy(0).plan(), "below the first step nothing changes");
@@ -275,8 +302,8 @@ proptest! {
             1 => drop(cards.pop()),
             _ => cards.iter_mut().take(1).for_each(|card| *card = to),
         }
-        let verified = verify(&scene.cards, &scene.pod(), &plan);
-        prop_assert_eq!(verified.is_ok(), survives(&scene.cards, &scene.pod(), &chosen(&plan)), "{:?}", verified);
+        let verified = verify(&scene.state, &scene.pod(), &plan);
+        prop_assert_eq!(verified.is_ok(), survives(&scene.state, &scene.pod(), &chosen(&plan)), "{:?}", verified);
     }
 
     #[test]
@@ -287,7 +314,7 @@ proptest! {
         let from = scene.allocated.len();
         let allocated: Vec<Vec<usize>> = facts.take(from + upto.index(scene.containers.len() - from + 1)).collect();
         let later = Scene { allocated, ..scene.clone() };
-        prop_assert_eq!(verify(&later.cards, &later.pod(), &plan), Ok(()));
+        prop_assert_eq!(verify(&later.state, &later.pod(), &plan), Ok(()));
         let plan = later.plan().expect("the rest of the first plan is one");
         later.check_draws(&plan)?;
     }
@@ -307,7 +334,7 @@ proptest! {
         scene.containers.reverse();
         let containers = planned.into_iter().map(|chosen| ContainerPlan { reused: chosen.clone(), chosen, drawn: 9 }).collect();
         let plan = Plan { containers };
-        let answers = (scene.plan().is_ok(), verify(&scene.cards, &scene.pod(), &plan).is_ok());
-        let _ = (answers, score(&scene.cards, &scene.links, &scene.pod(), &plan, &scene.policy));
+        let answers = (scene.plan().is_ok(), verify(&scene.state, &scene.pod(), &plan).is_ok());
+        let _ = (answers, score(&scene.state, &scene.pod(), &plan, &scene.policy));
     }
 }

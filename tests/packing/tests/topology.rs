@@ -3,7 +3,7 @@
 #![allow(clippy::mod_module_files, reason = "bench and test include the study by its path")]
 
 use divvy_api::annotation::PolicyName;
-use divvy_placement::{Link, Links};
+use divvy_api::{Link, Links};
 use divvy_simulate::Rng;
 use rand::SeedableRng as _;
 

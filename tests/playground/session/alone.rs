@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use divvy_api::annotation::Preferences;
-use divvy_placement::Links;
 use rand::RngExt as _;
 
 use super::{Placed, Session, Submitted};
@@ -22,7 +21,7 @@ impl Session {
     }
 
     pub(super) fn scenes(&self) -> Vec<Scene> {
-        let scene = |node: &Node| Scene { name: node.name.clone(), cards: node.view.to_placement() };
+        let scene = |node: &Node| Scene { name: node.name.clone(), state: node.view.to_placement(&node.links) };
         self.nodes.iter().map(scene).collect()
     }
 
@@ -37,9 +36,8 @@ impl Session {
             return Some(Placed { node: anywhere, shape, requests: Vec::new(), planned: None, at, end });
         };
         let stale = self.past.stale().filter(|_| self.rng.random_bool(0.05));
-        let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
         let seed = self.rng.random();
-        match fake_scheduler::choose(stale.map_or(&*scenes, |stale| stale), &links, &requests, &preferences, seed) {
+        match fake_scheduler::choose(stale.map_or(&*scenes, |stale| stale), &requests, &preferences, seed) {
             Ok(choice) => {
                 let is_fresh = stale.is_none();
                 if shape.fate == Fate::Runs && self.rng.random_bool(0.75) {

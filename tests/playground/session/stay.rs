@@ -1,7 +1,6 @@
 //! The cluster after the run, for whoever has a kubectl: pods that are created now are scheduled too.
 
 use divvy_api::annotation::Preferences;
-use divvy_placement::Links;
 use k8s_openapi::api::core::v1;
 use serde_json::{Value, json};
 
@@ -58,8 +57,7 @@ impl Session {
         let shape = PodShape { containers, annotations, ..PodShape::new(name.clone()) };
         let chosen = match (shape.requests(), preferences) {
             (Ok(requests), Ok(preferences)) => {
-                let links: Vec<&Links> = self.nodes.iter().map(|node| &node.links).collect();
-                let choice = fake_scheduler::choose(&self.scenes(), &links, &requests, &preferences, 0);
+                let choice = fake_scheduler::choose(&self.scenes(), &requests, &preferences, 0);
                 choice.map(|choice| (choice.node, requests, Some(choice.planned)))
             }
             // Any node can say what is wrong with it.

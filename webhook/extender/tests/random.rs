@@ -20,8 +20,8 @@ use super::*;
 fn by_hand(extender: &Extender, demand: &Demand) -> Vec<(String, NodeScore)> {
     let Policies { cards, nodes } = demand.policies(extender.index.config());
     let rate = |node: Arc<Node>| {
-        let plan = plan(&node.cards, &node.links, &demand.request(), &cards).ok()?;
-        let score = score(&node.cards, &node.links, &demand.request(), &plan, &nodes);
+        let plan = plan(&node.state, &demand.request(), &cards).ok()?;
+        let score = score(&node.state, &demand.request(), &plan, &nodes);
         (node.refusal(demand).is_none()).then(|| (node.name.to_string(), score))
     };
     extender.index.nodes().into_iter().filter_map(rate).collect()

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::pod::peak;
 use divvy_api::request::Sharing;
-use divvy_api::{CardId, ContainerKind, Share, Tier};
-use divvy_placement::{Card, ContainerPlan, Held, Links, Plan, PodRequest, Policy, plan, verify};
+use divvy_api::{Card, CardId, ContainerKind, Share, Tier};
+use divvy_placement::{ContainerPlan, Held, NodeState, Plan, PodRequest, Policy, plan, verify};
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
 
@@ -101,9 +101,9 @@ impl Life {
     }
 
     /// Admits its next container. `None`: what was planned doesn't fit.
-    fn admit(&mut self, cards: &[Card], luck: &mut u64, strictly: bool) -> Option<()> {
+    fn admit(&mut self, state: &NodeState, luck: &mut u64, strictly: bool) -> Option<()> {
         let at = self.settled.len();
-        let position = |id: &CardId| cards.iter().position(|card| card.id == *id);
+        let position = |id: &CardId| state.node.position(id);
         let told = |name: &String| self.planned.as_ref()?.containers.get(name);
         let chosen = |name| told(name).map_or_else(Vec::new, |told| told.chosen.iter().filter_map(position).collect());
         let containers = self.demand.containers.iter().enumerate().map(|(number, container)| ContainerPlan {
@@ -112,8 +112,8 @@ impl Life {
         });
         let made = Plan { containers: containers.collect() };
         let request = self.request(&self.settled);
-        let own = plan(cards, &Links::nvswitch(cards.len(), 18), &request, &Policy::default());
-        let (chosen, pool) = match verify(cards, &request, &made) {
+        let own = plan(state, &request, &Policy::default());
+        let (chosen, pool) = match verify(state, &request, &made) {
             Ok(()) => (made.containers[at].chosen.clone(), own.ok()?.containers[at].clone()),
             Err(_) if strictly => return None,
             Err(_) => {
@@ -144,14 +144,15 @@ impl Truth {
         pods.values().filter(move |life| life.pod.node.as_deref() == Some(node) && !life.pod.ended)
     }
 
-    /// The node's cards with what every other pod holds.
-    fn cards(pods: &BTreeMap<String, Life>, node: &str, except: &str) -> Vec<Card> {
-        let empty = index(&[&machine(node)]).node(node).expect("it is known").cards.clone();
+    /// The node with what every other pod holds.
+    fn state(pods: &BTreeMap<String, Life>, node: &str, except: &str) -> NodeState {
+        let empty = index(&[&machine(node)]).node(node).expect("it is known").state.clone();
         let held = |at: usize, card: &Card| {
             let others = Self::on(pods, node).filter(|life| life.pod.uid != except);
             others.filter_map(|life| life.share(at, card.memory)).fold(Held::default(), |held, share| held.with(&share))
         };
-        empty.iter().enumerate().map(|(at, card)| Card { held: held(at, card), ..card.clone() }).collect()
+        let held = empty.cards().iter().enumerate().map(|(at, card)| held(at, card)).collect();
+        NodeState { held, ..empty }
     }
 
     /// Admits the rest of the pod that a node is about to admit.
@@ -175,8 +176,8 @@ impl Truth {
 
     fn admit_next(&mut self, node: &str, uid: &str) {
         let mut life = self.pods[uid].clone();
-        let cards = Self::cards(&self.pods, node, uid);
-        if life.admit(&cards, &mut self.luck, false).is_none() {
+        let state = Self::state(&self.pods, node, uid);
+        if life.admit(&state, &mut self.luck, false).is_none() {
             life.pod.ended = true;
         }
         self.pods.insert(life.pod.uid.clone(), life);
@@ -277,22 +278,22 @@ impl Truth {
             order.sort_by_key(|uid| pods[uid].settled.is_empty());
             for uid in order {
                 let mut life = pods[&uid].clone();
-                let cards = Self::cards(&pods, node, &uid);
+                let state = Self::state(&pods, node, &uid);
                 while !life.is_admitted() {
-                    let admitted = life.admit(&cards, &mut self.luck, true);
-                    prop_assert!(admitted.is_some(), "{uid} doesn't fit where it was told to on {node}: {cards:#?}");
+                    let admitted = life.admit(&state, &mut self.luck, true);
+                    prop_assert!(admitted.is_some(), "{uid} doesn't fit where it was told to on {node}: {state:#?}");
                 }
                 pods.insert(uid, life);
             }
-            for card in Self::cards(&pods, node, "") {
+            let state = Self::state(&pods, node, "");
+            for (card, held) in state.each() {
                 prop_assert!(
-                    card.held.memory <= card.memory_capacity && card.held.cores <= card.cores_capacity,
-                    "{card:?}"
+                    held.memory <= card.memory_capacity() && held.cores <= card.cores_capacity(),
+                    "{card:?} {held:?}"
                 );
-                prop_assert!(!card.held.exclusive || card.held.pods == 1, "{card:?}");
+                prop_assert!(!held.exclusive || held.pods == 1, "{card:?} {held:?}");
             }
-            let host = |card: &Card| card.held.host;
-            let host: Memory = Self::cards(&pods, node, "").iter().map(host).sum();
+            let host: Memory = state.held.iter().map(|held| held.host).sum();
             prop_assert!(host <= OVERSUBSCRIPTION.host_memory, "{host} of host memory on {node}");
         }
         Ok(())

@@ -30,7 +30,7 @@ pub(super) fn planner(nodes: &[&GpuNode]) -> Index {
     let index = Index::new(SchedulingConfig { planned: ours(), ..SchedulingConfig::default() });
     for node in nodes {
         let name = node.metadata.name.as_deref().expect("a name");
-        index.apply_gpu_node(name, node);
+        index.apply_gpu_node(name, *node);
         index.apply_node(name, NodeObject::default());
     }
     index

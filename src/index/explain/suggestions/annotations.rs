@@ -14,8 +14,8 @@ impl Search<'_> {
             let demand = Demand::of(&pod, self.config).ok()??;
             let allowed = demand.avoiding(exceeded);
             let node = self.first_fit(&allowed)?;
-            let cards = node.cards_without(|holder| self.is_own(holder));
-            Some(self.found(Change::DropAnnotation { key, value }, node, &cards, &allowed))
+            let state = node.state_without(|holder| self.is_own(holder));
+            Some(self.found(Change::DropAnnotation { key, value }, node, &state, &allowed))
         };
         INPUTS.into_iter().filter_map(without).take(MOST).collect()
     }

@@ -1,11 +1,11 @@
 //! Nodes and GPUs that would take the pod if they took pods at all.
 
-use divvy_api::CardId;
-use divvy_api::gpunode::CORDONED;
-use divvy_placement::Card;
+use divvy_api::{CardId, Health};
+use divvy_placement::NodeState;
 
 use super::{Change, MOST, Search, Suggestion};
 use crate::demand::{Demand, Exceeded};
+use crate::fit::healed;
 use crate::snapshot::{Node, Unschedulable};
 
 impl Search<'_> {
@@ -37,8 +37,8 @@ impl Search<'_> {
     }
 
     fn if_it_fits(&self, node: &Node, change: Change) -> Option<Suggestion> {
-        let cards = node.cards_without(|holder| self.is_own(holder));
-        self.query.fits(node, &cards).then(|| self.found(change, node, &cards, self.demand))
+        let state = node.state_without(|holder| self.is_own(holder));
+        self.query.fits(node, &state).then(|| self.found(change, node, &state, self.demand))
     }
 
     /// A node whose daemon takes no pods now.
@@ -50,26 +50,23 @@ impl Search<'_> {
 
     /// A node with GPUs that take no pods now: only cordoned ones if these will do.
     fn if_gpus_served(&self, node: &Node) -> Option<Suggestion> {
-        let unhealthy = |only_cordoned: bool| {
-            let all = node.unhealthy.iter();
-            let all = all.filter(move |(_, reason)| !only_cordoned || &***reason == CORDONED);
-            all.map(|(at, _)| *at).collect::<Vec<usize>>()
-        };
+        let state = node.state_without(|holder| self.is_own(holder));
+        let healed = |which: &[usize]| healed(state.clone(), |at| which.contains(&at));
         for only_cordoned in [true, false] {
-            let (candidates, cards) = (unhealthy(only_cordoned), node.cards_without(|holder| self.is_own(holder)));
-            if candidates.is_empty() || !self.query.fits(node, &healed(&cards, &candidates)) {
+            let candidates = unhealthy(&state, only_cordoned);
+            if candidates.is_empty() || !self.query.fits(node, &healed(&candidates)) {
                 continue;
             }
             let mut needed = candidates.clone();
             for at in candidates {
                 let fewer: Vec<usize> = needed.iter().copied().filter(|other| *other != at).collect();
-                if self.query.fits(node, &healed(&cards, &fewer)) {
+                if self.query.fits(node, &healed(&fewer)) {
                     needed = fewer;
                 }
             }
-            let gpus: Vec<CardId> = needed.iter().map(|at| cards[*at].id.clone()).collect();
+            let gpus: Vec<CardId> = needed.iter().map(|at| node.cards()[*at].id.clone()).collect();
             let change = if only_cordoned { Change::UncordonGpus { gpus } } else { Change::HealthyGpus { gpus } };
-            return Some(self.found(change, node, &healed(&cards, &needed), self.demand));
+            return Some(self.found(change, node, &healed(&needed), self.demand));
         }
         None
     }
@@ -79,13 +76,17 @@ impl Search<'_> {
         exceeded.first()?;
         let node = self.first_fit(asked)?;
         let Exceeded { reason, .. } = node.exceeded(exceeded).next()?;
-        let cards = node.cards_without(|holder| self.is_own(holder));
-        Some(self.found(Change::Quota { reason: reason.to_string() }, node, &cards, asked))
+        let state = node.state_without(|holder| self.is_own(holder));
+        Some(self.found(Change::Quota { reason: reason.to_string() }, node, &state, asked))
     }
 }
 
-/// The cards, with some of them healthy.
-fn healed(cards: &[Card], which: &[usize]) -> Vec<Card> {
-    let of = |(at, card): (usize, &Card)| Card { healthy: card.healthy || which.contains(&at), ..card.clone() };
-    cards.iter().enumerate().map(of).collect()
+/// Cards that take no new shares, by position: all, or those that would if they weren't cordoned.
+fn unhealthy(state: &NodeState, only_cordoned: bool) -> Vec<usize> {
+    let is_wanted = |health: &Health| match health {
+        Health::Healthy => false,
+        Health::Cordoned { also: None } => true,
+        Health::Cordoned { also: Some(_) } | Health::Unhealthy { .. } => !only_cordoned,
+    };
+    state.cards().iter().enumerate().filter(|(_, card)| is_wanted(&card.health)).map(|(at, _)| at).collect()
 }

@@ -33,9 +33,9 @@ impl Search<'_> {
             found.sort_by_cached_key(|found| self.cost(found));
             let best = found.into_iter().take(MOST);
             best.map(|InTheWay { node, pods }| {
-                let cards = node.cards_without(|holder| self.is_own(holder) || is_one_of(&pods, holder));
+                let state = node.state_without(|holder| self.is_own(holder) || is_one_of(&pods, holder));
                 let change = of(pods.iter().map(|holder| self.ending(holder)).collect());
-                self.found(change, node, &cards, self.demand)
+                self.found(change, node, &state, self.demand)
             })
             .collect::<Vec<_>>()
         };
@@ -50,8 +50,8 @@ impl Search<'_> {
         let others = node.holders.iter().filter(|holder| !self.is_own(holder) && may_go(holder));
         let mut pods: Vec<&Holder> = others.collect();
         let fits = |gone: &[&Holder]| {
-            let cards = node.cards_without(|holder| self.is_own(holder) || is_one_of(gone, holder));
-            self.query.fits(node, &cards)
+            let state = node.state_without(|holder| self.is_own(holder) || is_one_of(gone, holder));
+            self.query.fits(node, &state)
         };
         if pods.is_empty() || !fits(&pods) {
             return None;

@@ -99,8 +99,8 @@ impl Search<'_> {
             Some(ChangedRequest { container: container.name.clone(), from: container.request?, to: *to })
         };
         let containers = changes.iter().filter_map(of_container).collect();
-        let cards = node.cards_without(|holder| self.is_own(holder));
-        Some(self.found(Change::SmallerRequest { containers }, node, &cards, &smaller))
+        let state = node.state_without(|holder| self.is_own(holder));
+        Some(self.found(Change::SmallerRequest { containers }, node, &state, &smaller))
     }
 }
 

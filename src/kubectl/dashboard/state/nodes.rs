@@ -3,15 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::{CardId, Share};
 use divvy_index::Index;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
-use kube::api::DynamicObject;
-use serde::{Deserialize as _, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
 use super::Inner;
 use super::pods::PodEntry;
@@ -21,8 +19,8 @@ use crate::inspect::{Found, Host, NodeReport, NodeView};
 /// A node as the page shows it.
 #[derive(Default)]
 pub(super) struct NodeEntry {
-    /// `spec` and `status` of the `GpuNode`, as JSON: a tenth of what they take decoded. Read again when the Node changes.
-    reported: Option<Box<str>>,
+    /// The `GpuNode`.
+    reported: Option<GpuNodeReport>,
     host: Option<NodeView>,
     /// UIDs of the pods that the `GpuNode` has shares of.
     holders: HashSet<String>,
@@ -74,18 +72,13 @@ impl NodeEntry {
 // === impl Inner ===
 
 impl Inner {
-    pub(super) fn apply_gpu_node(&mut self, index: &Index, object: DynamicObject, version: u64) {
-        let name: Arc<str> = object.name_any().into();
-        let DynamicObject { data, metadata, .. } = object;
-        let typed = serde_json::json!({ "metadata": { "name": metadata.name }, "spec": data["spec"], "status": data["status"] });
-        match GpuNode::deserialize(&typed) {
-            Ok(node) => index.apply_gpu_node(&name, &node),
-            Err(problem) => index.apply_unreadable(&name, &problem.to_string()),
-        }
+    pub(super) fn apply_gpu_node(&mut self, index: &Index, mut reported: GpuNodeReport, version: u64) {
+        let name: Arc<str> = reported.name_any().into();
+        reported.metadata = ObjectMeta::default();
+        index.apply_gpu_node(&name, reported.clone());
         let entry = self.nodes.entry(Arc::clone(&name)).or_default();
-        let shares = data["status"]["shares"].as_array().into_iter().flatten();
-        entry.holders = shares.filter_map(|share| share["podUid"].as_str().map(str::to_owned)).collect();
-        entry.reported = Some(serde_json::json!({ "spec": data["spec"], "status": data["status"] }).to_string().into());
+        entry.holders = reported.shares.iter().map(|share| share.pod_uid.clone()).collect();
+        entry.reported = Some(reported);
         self.render_node(index, &name, version);
         self.render_pods_of(&name, version);
     }
@@ -136,15 +129,12 @@ impl Inner {
     pub(super) fn render_node(&mut self, index: &Index, name: &str, version: u64) {
         let hosts_are_known = self.hosts_are_known;
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        let Some(data) = entry.reported.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok()) else {
-            return;
-        };
+        let Some(gpu_node) = entry.reported.clone() else { return };
         let host = match &entry.host {
             Some(node) => Host::There(Box::new(node.clone())),
             None if hosts_are_known => Host::Gone,
             None => Host::Unknown,
         };
-        let gpu_node = DynamicObject { types: None, metadata: ObjectMeta::default(), data };
         let report = NodeReport::new(&Found { name: name.to_owned(), gpu_node, host }, Timestamp::now());
         let reservations = reservations(index, name, entry, &self.pods);
         let json: Arc<str> = serde_json::to_string(&Content { report, reservations })
@@ -168,7 +158,7 @@ fn reservations<'a>(
     let of = |holder: &divvy_index::Holder| {
         let (uid, PodEntry { namespace, name, .. }) = pods.get_key_value(&holder.uid)?;
         let reservation = |taken: &divvy_placement::Taken| {
-            let card = node.cards.get(taken.card)?.id.clone();
+            let card = node.cards().get(taken.card)?.id.clone();
             Some(Reservation { card, uid, namespace, pod: name, share: taken.share })
         };
         Some(holder.on.iter().filter_map(reservation).collect::<Vec<_>>())

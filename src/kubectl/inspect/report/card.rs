@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use divvy_api::gpunode::{CORDONED, Scales};
+use divvy_api::gpunode::{GpuNodeReport, ShareStatus};
 use divvy_api::pod::peak;
-use divvy_api::{ContainerKind, Cores, Memory, Share as Part};
+use divvy_api::{CardId, ContainerKind, Cores, Health, Link, Links, Memory, Share, Tier};
 use serde::Serialize;
-
-use crate::inspect::read::{Card, MISSING, Share};
 
 /// What a card that serves says of its health.
 pub(super) const HEALTHY: &str = "Healthy";
@@ -21,8 +19,8 @@ pub struct CardReport {
     /// Product name as NVML gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// `Healthy`, `Unhealthy`, `Missing` if the daemon doesn't list it, or a newer daemon's word. A cordoned card stays `Healthy`.
-    pub health: String,
+    /// `Healthy`, `Unhealthy`, or `Missing` if the daemon doesn't list it. A cordoned card stays `Healthy`.
+    pub health: &'static str,
     /// Why it isn't healthy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -58,7 +56,19 @@ pub struct CardReport {
     /// In percent of a card.
     pub cores: Amount,
     /// Shares that containers hold, as the `GpuNode` has them.
-    pub shares: Vec<Share>,
+    pub shares: Vec<ShareReport>,
+}
+
+/// What one container holds of one card.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareReport {
+    /// As the `GpuNode` has it.
+    #[serde(flatten)]
+    pub status: ShareStatus,
+    /// The hardware keeps the container to it, whatever the node's tier, as it is all of a MIG instance.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_hardware: bool,
 }
 
 /// How much there is of something.
@@ -91,50 +101,61 @@ pub struct Totals {
     pub cores: Amount,
 }
 
+/// Health of a card that isn't in the report.
+const MISSING: &str = "Missing";
+
 // === impl CardReport ===
 
 impl CardReport {
-    pub(super) fn new(card: &Card, cordoned: bool, scales: Scales, shares: &[&Share], takes_pods: bool) -> Self {
-        let scales = card.scales.unwrap_or(scales);
-        let mut by_pod: BTreeMap<&str, Vec<(ContainerKind, Part)>> = BTreeMap::new();
-        for share in shares {
-            by_pod.entry(&share.pod_uid).or_default().push((share.kind, share.part));
-        }
-        let pods = by_pod.len();
-        let held: Vec<Part> = by_pod.into_values().map(peak).collect();
-        let (health, reason, was_cordoned) = condition_of(card);
-        let cordoned = cordoned || was_cordoned;
-        let exclusive = held.iter().any(|share| share.exclusive);
-        let gives = takes_pods && health == HEALTHY && !cordoned && !exclusive;
-        let whole = if card.is_missing() { Cores::ZERO } else { Cores::FULL };
+    /// The card at this position of a node's report.
+    pub(super) fn new(reported: &GpuNodeReport, at: usize, shares: &[&ShareStatus], takes_pods: bool) -> Self {
+        let card = &reported.node.cards[at];
+        let of_holders = Self::missing(&card.id, shares);
+        let (health, reason) = without_cordon(&card.health);
+        let gives = takes_pods && card.is_healthy() && !of_holders.exclusive;
+        let (memory, capacity) = (card.memory.as_mib(), card.memory_capacity().as_mib());
         Self {
-            uuid: card.uuid.clone(),
-            model: card.model.clone(),
-            health: health.to_owned(),
+            model: Some(card.model.to_string()).filter(|model| !model.is_empty()),
+            health,
             reason: reason.map(str::to_owned),
-            cordoned,
-            exclusive,
+            cordoned: matches!(card.health, Health::Cordoned { .. }),
             numa: card.numa,
-            mig: card.mig.clone(),
-            tier: card.tier.clone(),
-            slots: card.slots,
+            mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
+            tier: reported.tier.filter(|of_node| *of_node != card.tier).map(|_| card.tier.to_string()),
+            slots: reported.slots_per_card.filter(|of_node| *of_node != card.slots).map(|_| card.slots),
             utilization: card.utilization,
-            topology: card.topology.clone(),
-            pods,
-            memory_mi: Amount::new(
-                card.memory.as_mib(),
-                scales.memory,
-                held.iter().map(|share| share.on_card().as_mib()),
-                gives,
-            ),
+            topology: topology(&reported.node.links, at),
+            memory_mi: of_holders.memory_mi.within(memory, capacity, gives),
+            cores: of_holders.cores.within(Cores::FULL.units().into(), card.cores_capacity().units().into(), gives),
+            ..of_holders
+        }
+    }
+
+    /// A card that pods hold, and of which nothing else is reported.
+    pub(super) fn missing(id: &CardId, shares: &[&ShareStatus]) -> Self {
+        let mut by_pod: BTreeMap<&str, Vec<(ContainerKind, Share)>> = BTreeMap::new();
+        for share in shares {
+            by_pod.entry(&share.pod_uid).or_default().push((share.kind, share.share));
+        }
+        let held: Vec<Share> = by_pod.into_values().map(peak).collect();
+        Self {
+            uuid: id.to_string(),
+            model: None,
+            health: MISSING,
+            reason: Some("pods hold shares of it, but divvy-node doesn't list it".to_owned()),
+            cordoned: false,
+            exclusive: held.iter().any(|share| share.exclusive),
+            numa: None,
+            mig: None,
+            tier: None,
+            slots: None,
+            utilization: None,
+            topology: String::new(),
+            pods: held.len(),
+            memory_mi: Amount::held(held.iter().map(|share| share.on_card().as_mib())),
             host_memory_mi: held.iter().map(|share| share.host).sum(),
-            cores: Amount::new(
-                whole.units().into(),
-                scales.cores,
-                held.iter().map(|share| share.cores.units().into()),
-                gives,
-            ),
-            shares: shares.iter().map(|share| (*share).clone()).collect(),
+            cores: Amount::held(held.iter().map(|share| share.cores.units().into())),
+            shares: shares.iter().map(|share| ShareReport::new(share)).collect(),
         }
     }
 
@@ -150,13 +171,32 @@ impl CardReport {
     }
 }
 
-/// Health and reason apart from a cordon, which the daemon publishes as `Unhealthy`; and whether there is one.
-fn condition_of(card: &Card) -> (&str, Option<&str>, bool) {
-    let reason = card.reason.as_deref();
-    match reason.and_then(|reason| reason.strip_prefix(CORDONED)) {
-        Some("") => (HEALTHY, None, true),
-        Some(rest) if rest.starts_with("; ") => (&card.health, Some(&rest[2..]), true),
-        _ => (&card.health, reason, false),
+/// Health and reason apart from a cordon.
+pub(super) fn without_cordon(health: &Health) -> (&'static str, Option<&str>) {
+    match health {
+        Health::Healthy | Health::Cordoned { also: None } => (HEALTHY, None),
+        Health::Cordoned { also: Some(reason) } | Health::Unhealthy { reason } => {
+            ("Unhealthy", Some(&**reason).filter(|reason| !reason.is_empty()))
+        }
+    }
+}
+
+/// Row of the matrix that `nvidia-smi topo -m` prints; nothing where all links are `SYS`.
+fn topology(links: &Links, at: usize) -> String {
+    let class = |other: usize| if other == at { "X".to_owned() } else { links.get(at, other).to_string() };
+    let others = || (0..links.cards()).filter(|other| *other != at);
+    if others().all(|other| links.get(at, other) == Link::System) {
+        return String::new();
+    }
+    (0..links.cards()).map(class).collect::<Vec<_>>().join(" ")
+}
+
+// === impl ShareReport ===
+
+impl ShareReport {
+    fn new(status: &ShareStatus) -> Self {
+        let by_hardware = Tier::of_share(&status.card, &status.share, Tier::default()) == Tier::Mig;
+        Self { status: status.clone(), by_hardware }
     }
 }
 
@@ -165,15 +205,17 @@ fn condition_of(card: &Card) -> (&str, Option<&str>, bool) {
 impl Amount {
     /// Host memory of a node, all of which can be allocated.
     pub(super) fn of_host(capacity: Memory, held: Memory) -> Self {
-        Self::new(capacity.as_mib(), 100, [held.as_mib()].into_iter(), true)
+        Self::held([held.as_mib()].into_iter()).within(capacity.as_mib(), capacity.as_mib(), true)
     }
 
-    fn new(total: u64, scale: u32, held: impl Iterator<Item = u64>, gives: bool) -> Self {
-        // Rounded down, as the daemon does.
-        let capacity = u64::try_from(u128::from(total) * u128::from(scale) / 100).unwrap_or(u64::MAX);
-        let held = held.fold(0, u64::saturating_add);
-        let free = if gives { capacity.saturating_sub(held) } else { 0 };
-        Self { total, capacity, held, free }
+    fn held(held: impl Iterator<Item = u64>) -> Self {
+        Self { held: held.fold(0, u64::saturating_add), ..Self::default() }
+    }
+
+    /// What is held of so much, of which a part is allocatable.
+    fn within(self, total: u64, capacity: u64, gives: bool) -> Self {
+        let free = if gives { capacity.saturating_sub(self.held) } else { 0 };
+        Self { total, capacity, free, ..self }
     }
 
     fn plus(self, other: Self) -> Self {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use divvy_index::demand::{Demand, Shape};
 use divvy_index::node_selection::is_tolerated;
 use divvy_index::{Index, Node, Query};
-use divvy_placement::Card;
 use serde::Serialize;
 
 use super::objects::{LiveNode, LivePod, requested_of_nodes};
@@ -101,7 +100,7 @@ fn capacities<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec
         Some(NodeCapacity {
             node,
             is_closed: node.is_closed || reported.closed.is_some(),
-            gpus: reported.cards.iter().map(Card::free_part).sum(),
+            gpus: reported.state.free_parts(),
             cpu,
             memory,
         })

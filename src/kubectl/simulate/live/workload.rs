@@ -6,11 +6,12 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use divvy_api::Card;
 use divvy_api::request::Sharing;
 use divvy_index::demand::Demand;
 use divvy_index::node_selection::is_tolerated;
 use divvy_index::{Index, Node};
-use divvy_placement::{Card, is_allowed};
+use divvy_placement::is_allowed;
 use divvy_simulate::trace::MOST_CARDS;
 use divvy_simulate::workload::{Kind, Machine, Models, Part, Taints, Workload, WorkloadError};
 use k8s_openapi::api::core::v1::Taint;
@@ -29,7 +30,7 @@ struct Facts<'a> {
 pub(super) fn of(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
     let nodes: Vec<&LiveNode> = nodes.iter().filter(|node| !node.is_closed).collect();
     let reported = index.nodes();
-    let healthy = |node: &Node| node.cards.iter().filter(|card| card.healthy).cloned().collect();
+    let healthy = |node: &Node| node.cards().iter().filter(|card| card.is_healthy()).cloned().collect();
     let cards: HashMap<&str, Vec<Card>> = reported.iter().map(|node| (&*node.name, healthy(node))).collect();
     let cards = |node: &LiveNode| cards.get(&*node.name).map_or(&[][..], Vec::as_slice);
     let facts = Facts::of(&nodes, nodes.iter().flat_map(|node| cards(node)));

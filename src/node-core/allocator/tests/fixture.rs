@@ -7,12 +7,13 @@ use divvy_api::annotation::PolicyName;
 use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::Defaults;
 use divvy_api::{
-    CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceNames, Share, SlotId, Tier,
+    Card, CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Health, Link, Links, Memory, MigInstance,
+    ResourceNames, Share, SlotId, Tier,
 };
-use divvy_placement::{Link, Links, Policy};
+use divvy_placement::Policy;
 
 use crate::allocator::{AllocationSettings, Allocator, Choice, Refusal};
-use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
+use crate::inventory::{DeviceInfo, Inventory, MigPlace};
 use crate::ledger::reconcile::FoundContainer;
 use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use crate::pod::{ContainerState, Phase, Pod, PodList};
@@ -32,7 +33,7 @@ pub(crate) struct Node {
     pub(crate) pods: Vec<Arc<Pod>>,
     /// Slots that the kubelet has on record for nobody.
     free: BTreeSet<SlotId>,
-    cards: Vec<CardInfo>,
+    cards: Vec<(Card, DeviceInfo)>,
     /// What lies on disk for containers.
     pub(crate) limits: Arc<Mutex<BTreeMap<Nonce, Limits>>>,
     directory: tempfile::TempDir,
@@ -94,9 +95,10 @@ pub(crate) fn cards(slots: &[SlotId]) -> Vec<String> {
     slots.iter().map(|slot| slot.card.to_string()).collect()
 }
 
-fn card(number: u32) -> CardInfo {
+fn card(number: u32) -> (Card, DeviceInfo) {
     let id = format!("GPU-{number}").parse().expect("a UUID");
-    CardInfo { minor: Some(number), ..CardInfo::healthy(id, Memory::mib(MEMORY)) }
+    let card = Card { slots: SLOTS, ..Card::healthy(id, Memory::mib(MEMORY)) };
+    (card, DeviceInfo { minor: Some(number), ..DeviceInfo::default() })
 }
 
 fn settings(policy: PolicyName) -> AllocationSettings {
@@ -104,9 +106,6 @@ fn settings(policy: PolicyName) -> AllocationSettings {
         node_name: NODE.to_owned(),
         names: ResourceNames::default(),
         defaults: Defaults::default(),
-        slots_per_card: SLOTS,
-        scales: divvy_api::gpunode::Scales::WHOLE,
-        oversubscription: None,
         policy: Policy { name: policy, ..Policy::default() },
         accounting_namespaces: BTreeSet::new(),
     }
@@ -184,7 +183,7 @@ impl Node {
         let limits = Arc::default();
         let containers = Containers { tier: Tier::Accounting, limits: Arc::clone(&limits) };
         let allocator = Allocator::new(settings(policy), ledger, Arc::new(containers));
-        let cards: Vec<CardInfo> = (0..cards).map(card).collect();
+        let cards: Vec<(Card, DeviceInfo)> = (0..cards).map(card).collect();
         let oversubscription = None;
         let mut node =
             Self { allocator, pods: Vec::new(), free: BTreeSet::new(), cards, limits, directory, oversubscription };
@@ -195,9 +194,9 @@ impl Node {
 
     /// Its GPUs are instances of the plain count with so many MiB each, `MIG-0` and on, as long as there are amounts.
     pub(crate) fn cut(&mut self, mib: &[u64]) {
-        for (number, (card, mib)) in self.cards.iter_mut().zip(mib).enumerate() {
-            let (profile, parent) = ("1g.10gb".parse().expect("a profile"), card.id.clone());
-            card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile: false });
+        for (number, ((card, device), mib)) in self.cards.iter_mut().zip(mib).enumerate() {
+            device.place = Some(MigPlace { gpu: card.id.clone(), gi: 1, ci: 0 });
+            card.mig = Some(MigInstance { profile: "1g.10gb".parse().expect("a profile"), by_profile: false });
             card.id = format!("MIG-{number}").parse().expect("a UUID");
             card.memory = Memory::mib(*mib);
         }
@@ -216,14 +215,18 @@ impl Node {
         self.show(cards);
     }
 
-    fn show(&mut self, cards: Vec<CardInfo>) {
+    fn show(&mut self, cards: Vec<(Card, DeviceInfo)>) {
         let links = Links::new(cards.len(), |_, _| Link::System);
-        let inventory = Inventory { cards, links, ..Inventory::default() };
+        let mut inventory = Inventory::new(cards, links);
+        let node = Arc::make_mut(&mut inventory.node);
+        let tier = self.allocator.tier();
+        node.cards.iter_mut().for_each(|card| card.tier = tier);
+        (node.undivided, node.oversubscription) = (tier == Tier::Mig, self.oversubscription);
         self.allocator.set_inventory(Arc::new(inventory));
     }
 
-    pub(crate) fn set_health(&mut self, card: usize, health: CardHealth) {
-        self.cards[card].health = health;
+    pub(crate) fn set_health(&mut self, card: usize, health: Health) {
+        self.cards[card].0.health = health;
         self.show_cards();
     }
 
@@ -255,8 +258,7 @@ impl Node {
     fn start(&mut self, state: &str, tier: Tier) {
         let (ledger, _) = Ledger::open(&self.directory.path().join(state)).expect("the ledger");
         let containers = Containers { tier, limits: Arc::clone(&self.limits) };
-        let settings = AllocationSettings { oversubscription: self.oversubscription, ..settings(PolicyName::Binpack) };
-        self.allocator = Allocator::new(settings, ledger, Arc::new(containers));
+        self.allocator = Allocator::new(settings(PolicyName::Binpack), ledger, Arc::new(containers));
         self.show_cards();
     }
 
@@ -272,7 +274,7 @@ impl Node {
     }
 
     fn forget(&mut self) {
-        self.free = self.cards.iter().flat_map(|card| (0..SLOTS).map(|number| card.id.slot(number))).collect();
+        self.free = self.cards.iter().flat_map(|(card, _)| (0..SLOTS).map(|number| card.id.slot(number))).collect();
     }
 
     // --- calls ---

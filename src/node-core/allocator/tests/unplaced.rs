@@ -22,7 +22,7 @@ fn full() -> Node {
 fn refused_pod_is_unplaced_until_it_fits() {
     let mut node = full();
     assert_eq!(node.allocator.unplaced(), [of_memory(500)]);
-    node.set_health(1, CardHealth::Unhealthy { reason: "XID 79".to_owned() });
+    node.set_health(1, divvy_api::Health::unhealthy("XID 79"));
     assert_eq!(node.allocator.unplaced(), [of_memory(500)]);
     node.pods.retain(|pod| pod.name == "two");
     (0..2).for_each(|_| node.look());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use divvy_api::annotation::{self, Preferences, RequestAnnotation};
-use divvy_api::card::CardIdError;
+use divvy_api::card_id::CardIdError;
 use divvy_api::limits::{asks_for_cards, counted, pod_requests, profile};
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::request::Sharing;

@@ -123,7 +123,7 @@ impl Node {
             names: &names,
             defaults: Defaults::default(),
             memory: &memory,
-            cards: &[],
+            inventory: &crate::inventory::Inventory::default(),
             gives_whole: false,
             memory_scale: Some(SCALE),
             found: &found,

@@ -17,8 +17,8 @@ fn host() -> Host {
     host
 }
 
-fn cut(gi: u32, ci: u32) -> [CardInfo; 2] {
-    [card(A, Some(0), None), card(INSTANCE, Some(1), Some((gi, ci)))]
+fn cut(gi: u32, ci: u32) -> Inventory {
+    found([card(A, Some(0), None), card(INSTANCE, Some(1), Some((gi, ci)))])
 }
 
 /// Publishes the second card's instance, and gives it to a container.

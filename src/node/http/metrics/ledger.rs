@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use divvy_api::{Cores, Memory};
+use divvy_api::{Card, Cores, Memory};
 use divvy_node_core::allocator::{Allocator, SharedAllocator, lock};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -14,7 +14,7 @@ use super::States;
 use crate::config::Strategy;
 use crate::container::{Containers, Strategies};
 use crate::kubelet::registration::RegistrationStatus;
-use divvy_node_core::inventory::{CardHealth, CardInfo};
+use divvy_node_core::inventory::DeviceInfo;
 use divvy_node_core::ledger::Holding;
 use divvy_node_core::pod::PodRef;
 
@@ -141,41 +141,42 @@ fn strategy_gauge(strategies: &Strategies) -> Gauges {
 
 fn card_gauges(allocator: &Allocator) -> Vec<Gauges> {
     let allocations = allocator.ledger().allocations();
-    let per_card = |name, help, value: &dyn Fn(&CardInfo) -> Option<f64>| {
-        let labels = |card: &CardInfo| vec![("uuid", card.id.to_string()), ("model", card.model.clone())];
-        let cards = allocator.inventory().cards.iter();
-        Gauges { name, help, values: cards.filter_map(|card| Some((labels(card), value(card)?))).collect() }
+    let per_card = |name, help, value: &dyn Fn(&Card, &DeviceInfo) -> Option<f64>| {
+        let value = |(card, device): (&Card, &DeviceInfo)| Some((card_labels(card), value(card, device)?));
+        Gauges { name, help, values: allocator.inventory().each().filter_map(value).collect() }
     };
-    let held = |card: &CardInfo| allocations.held(&card.id, None);
+    let held = |card: &Card| allocations.held(&card.id, None);
     vec![
         gpu_info(allocator),
-        per_card("gpu_healthy", "1 if the GPU is healthy and accepts new pods", &|card| {
-            Some(f64::from(u8::from(card.health == CardHealth::Healthy)))
+        per_card("gpu_healthy", "1 if the GPU is healthy and accepts new pods", &|card, _| {
+            Some(f64::from(u8::from(card.is_healthy())))
         }),
-        per_card("gpu_memory_bytes", "Memory of the GPU", &|card| Some(bytes(card.memory))),
-        per_card("gpu_memory_used_bytes", "Memory in use on the GPU as reported by NVML", &|card| {
-            card.memory_used.map(bytes)
+        per_card("gpu_memory_bytes", "Memory of the GPU", &|card, _| Some(bytes(card.memory))),
+        per_card("gpu_memory_used_bytes", "Memory in use on the GPU as reported by NVML", &|_, device| {
+            device.memory_used.map(bytes)
         }),
-        per_card("gpu_memory_allocated_bytes", "GPU memory allocated to pods", &|card| Some(bytes(held(card).memory))),
-        per_card("gpu_compute_allocated_ratio", "Part of the GPU's compute that is allocated to pods", &|card| {
+        per_card("gpu_memory_allocated_bytes", "GPU memory allocated to pods", &|card, _| {
+            Some(bytes(held(card).memory))
+        }),
+        per_card("gpu_compute_allocated_ratio", "Part of the GPU's compute that is allocated to pods", &|card, _| {
             Some(ratio(held(card).cores))
         }),
-        per_card("gpu_pods", "Pods with a share of the GPU", &|card| Some(f64::from(held(card).pods))),
+        per_card("gpu_pods", "Pods with a share of the GPU", &|card, _| Some(f64::from(held(card).pods))),
     ]
 }
 
+fn card_labels(card: &Card) -> Vec<(&'static str, String)> {
+    vec![("uuid", card.id.to_string()), ("model", card.model.to_string())]
+}
+
 fn gpu_info(allocator: &Allocator) -> Gauges {
-    let labels = |card: &CardInfo| {
-        let parent = card.mig.as_ref().map(|mig| mig.parent.to_string()).unwrap_or_default();
-        vec![
-            ("uuid", card.id.to_string()),
-            ("model", card.model.clone()),
-            ("pci_bus_id", card.pci_bus_id.clone()),
-            ("parent_uuid", parent),
-        ]
+    let labels = |(card, device): (&Card, &DeviceInfo)| {
+        let parent = device.place.as_ref().map(|place| place.gpu.to_string()).unwrap_or_default();
+        let more = [("pci_bus_id", device.pci_bus_id.clone()), ("parent_uuid", parent)];
+        card_labels(card).into_iter().chain(more).collect()
     };
     let help = "PCI bus ID of a GPU, and of a MIG instance the UUID of its GPU";
-    let values = allocator.inventory().cards.iter().map(|card| (labels(card), 1.0)).collect();
+    let values = allocator.inventory().each().map(|each| (labels(each), 1.0)).collect();
     Gauges { name: "gpu_info", help, values }
 }
 
@@ -207,9 +208,8 @@ fn host_memory_gauges(allocator: &Allocator) -> Vec<Gauges> {
     let capacity = oversubscription.map_or(Memory::ZERO, |oversubscription| oversubscription.host_memory);
     let help = "Host memory allocated to pods in place of the GPU's";
     let mut cards = Gauges { name: "gpu_host_memory_allocated_bytes", help, values: vec![] };
-    for card in &allocator.inventory().cards {
-        let labels = vec![("uuid", card.id.to_string()), ("model", card.model.clone())];
-        cards.values.push((labels, bytes(allocations.held(&card.id, None).host)));
+    for card in allocator.inventory().cards() {
+        cards.values.push((card_labels(card), bytes(allocations.held(&card.id, None).host)));
     }
     let help = "Part of divvy_share_memory_bytes for which host memory is booked";
     let mut shares = Gauges { name: "share_host_memory_bytes", help, values: vec![] };

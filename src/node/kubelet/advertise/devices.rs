@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use divvy_api::pod::peak;
-use divvy_api::{Cores, Memory, ResourceName};
+use divvy_api::{Card, Cores, Memory, ResourceName};
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
 use tonic::{Request, Response, Status};
@@ -21,7 +21,7 @@ use crate::kubelet::plugin::{Calls, only};
 use crate::kubelet::response::status;
 use divvy_node_core::allocator::{Refusal, lock};
 use divvy_node_core::amounts::free;
-use divvy_node_core::inventory::{CardHealth, CardInfo, Inventory};
+use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::{Allocations, ContainerEntry, PodEntry};
 use divvy_node_core::ports::PodSource;
 
@@ -35,12 +35,11 @@ pub(super) fn offers(
     let names = &listing.names;
     let unit = names.memory_unit.as_mib().max(1);
     let (mut of_cores, mut of_memory) = (Vec::new(), Vec::new());
-    for card in &inventory.cards {
-        let ((memory, cores), free) = (held(allocations, card), free(allocations, card, listing.scales));
-        let scales = card.scales(listing.scales);
-        let (all, held) = (scales.cores.into(), cores.units().into());
+    for card in inventory.cards() {
+        let ((memory, cores), free) = (held(allocations, card), free(allocations, card));
+        let (all, held) = (card.scales.cores.into(), cores.units().into());
         of_cores.extend(Units { kind: 'c', all, held, free: free.cores }.devices(card, given));
-        let (all, held) = (card.memory.percent(scales.memory).as_mib() / unit, memory.as_mib().div_ceil(unit));
+        let (all, held) = (card.memory_capacity().as_mib() / unit, memory.as_mib().div_ceil(unit));
         of_memory.extend(Units { kind: 'm', all, held, free: free.memory / unit }.devices(card, given));
     }
     let offer = |resource: &ResourceName, devices| Offer { resource: resource.clone(), devices };
@@ -65,7 +64,7 @@ struct Units {
 }
 
 /// Memory and compute of a GPU that pods hold in units; containers that requested no units hold none.
-fn held(allocations: &Allocations, card: &CardInfo) -> (Memory, Cores) {
+fn held(allocations: &Allocations, card: &Card) -> (Memory, Cores) {
     let of_container = |container: &ContainerEntry| {
         let parts = container.holding.iter().flat_map(|holding| &holding.parts);
         let mut share = parts.filter(|part| part.card == card.id).map(|part| part.share).next().unwrap_or_default();
@@ -88,9 +87,9 @@ fn held(allocations: &Allocations, card: &CardInfo) -> (Memory, Cores) {
 
 impl Units {
     /// Devices for all units, also unhealthy ones: an ID that vanishes while it is held may crash the kubelet.
-    fn devices(self, card: &CardInfo, given: &BTreeSet<&str>) -> Vec<api::Device> {
+    fn devices(self, card: &Card, given: &BTreeSet<&str>) -> Vec<api::Device> {
         let Self { kind, all, held, free } = self;
-        let healthy = if card.health == CardHealth::Healthy { held.saturating_add(free) } else { held };
+        let healthy = if card.is_healthy() { held.saturating_add(free) } else { held };
         let ids: Vec<String> = (0..all).map(|number| format!("{}::{kind}{number}", card.id)).collect();
         let given_here = ids.iter().filter(|id| given.contains(id.as_str())).count();
         let mut others = usize::try_from(healthy).unwrap_or(usize::MAX).saturating_sub(given_here);

@@ -1,25 +1,21 @@
-use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, Share, Totals};
+use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Links, Memory, Share, Totals};
 
 use super::*;
+use divvy_node_core::inventory::DeviceInfo;
 use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
 use divvy_node_core::pod::PodRef;
 
 fn listing(numa_topology: bool) -> Listing {
-    Listing {
-        names: ResourceNames::default(),
-        slots_per_card: 2,
-        numa_topology,
-        scales: Scales { memory: 100, cores: 100 },
-        advertise: Advertise::Amounts,
-    }
+    Listing { names: ResourceNames::default(), numa_topology, advertise: Advertise::Amounts }
 }
 
 fn inventory() -> Inventory {
-    let card = |number: u32| CardInfo {
+    let card = |number: u32| Card {
         numa: (number < 2).then_some(number),
-        ..CardInfo::healthy(format!("GPU-{number}").parse().expect("a UUID"), Memory::mib(1000))
+        slots: 2,
+        ..Card::healthy(format!("GPU-{number}").parse().expect("a UUID"), Memory::mib(1000))
     };
-    Inventory { cards: (0..3).map(card).collect(), ..Inventory::default() }
+    Inventory::new((0..3).map(|number| (card(number), DeviceInfo::default())), Links::default())
 }
 
 /// Books in which a pod of its own holds each of these slots, with so many MiB.

@@ -1,7 +1,7 @@
 //! MIG mode and MIG instances of a GPU.
 
-use divvy_api::card::BadMigProfile;
-use divvy_api::{CardId, Memory, MigProfile};
+use divvy_api::card_id::BadMigProfile;
+use divvy_api::{CardId, Memory, MigInstance, MigProfile};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
@@ -9,7 +9,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::{CallError, FindError, ProbeError, Sample, in_call, raw};
 use crate::config::MigStrategy;
 use crate::nvml::readings::Sensors;
-use divvy_node_core::inventory::{CardProcess, MigInstance};
+use divvy_node_core::inventory::{CardProcess, MigPlace};
 
 /// Most instances of a GPU; a larger count is invalid.
 const MAX_INSTANCES: u32 = 64;
@@ -27,7 +27,8 @@ pub(in crate::nvml) struct Partition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::nvml) struct Instance {
     pub(in crate::nvml) id: CardId,
-    pub(in crate::nvml) place: MigInstance,
+    pub(in crate::nvml) mig: MigInstance,
+    pub(in crate::nvml) place: MigPlace,
     /// The GPU's product and the profile.
     pub(in crate::nvml) model: String,
     /// Total memory and memory in use, or NVML's error.
@@ -84,17 +85,16 @@ fn instance(
         device => device.map_err(in_call("nvmlDeviceGetMigDeviceHandleByIndex"))?,
     };
     let model = device.name().map_err(in_call("nvmlDeviceGetName"))?;
-    let place = MigInstance {
-        by_profile: strategy == MigStrategy::Mixed,
-        profile: profile(&model)?,
-        parent: gpu.clone(),
+    let mig = MigInstance { profile: profile(&model)?, by_profile: strategy == MigStrategy::Mixed };
+    let place = MigPlace {
+        gpu: gpu.clone(),
         gi: raw::gpu_instance_id(nvml, &device).map_err(in_call("nvmlDeviceGetGpuInstanceId"))?,
         ci: raw::compute_instance_id(nvml, &device).map_err(in_call("nvmlDeviceGetComputeInstanceId"))?,
     };
     let id = device.uuid().map_err(in_call("nvmlDeviceGetUUID"))?.parse()?;
     let memory = device.memory_info().map_err(|error| in_call("nvmlDeviceGetMemoryInfo")(error).to_string());
     let memory = memory.map(|info| (super::allocatable(&info), Memory::from_bytes_floor(info.used)));
-    Ok(Some(Instance { id, place, model, memory, processes: super::processes(&device).ok() }))
+    Ok(Some(Instance { id, mig, place, model, memory, processes: super::processes(&device).ok() }))
 }
 
 /// NVML names an instance `<product> MIG <profile>`.

@@ -1,23 +1,25 @@
 //! State of one card.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_api::{CardId, Memory};
+use divvy_api::{Card, CardId, Health, Memory};
 
 use super::Call;
 use super::load::Load;
 use crate::config::MigStrategy;
 use crate::nvml::calls::{Instance, ProbeError, Sample, Slice};
-use crate::nvml::health::{Health, HealthOptions, Observation};
+use crate::nvml::health::{HealthOptions, HealthState, Observation};
 use crate::nvml::readings::{GpuReadings, Sensors};
-use divvy_node_core::inventory::{CardHealth, CardInfo};
+use divvy_node_core::inventory::DeviceInfo;
 
 #[derive(Debug)]
-pub(super) struct Card {
-    /// Description of the card; its health is separate.
-    pub(super) info: CardInfo,
-    pub(super) health: Health,
+pub(super) struct WatchedCard {
+    /// What NVML says of it; its health is separate, and what is configured for it comes later.
+    pub(super) card: Card,
+    pub(super) device: DeviceInfo,
+    pub(super) health: HealthState,
     /// Average utilization, while probes report it.
     load: Option<Load>,
     /// Values of the last probe, if it was answered.
@@ -46,15 +48,14 @@ pub(super) enum Listing {
     Listed,
 }
 
-// === impl Card ===
+// === impl WatchedCard ===
 
-impl Card {
+impl WatchedCard {
     pub(super) fn new(id: CardId) -> Self {
-        let health = Health::default();
-        let info = CardInfo { health: health.verdict(), ..CardInfo::healthy(id, Memory::ZERO) };
         Self {
-            info,
-            health,
+            card: Card::healthy(id, Memory::ZERO),
+            device: DeviceInfo::default(),
+            health: HealthState::default(),
             load: None,
             sensors: Sensors::default(),
             xids: BTreeMap::new(),
@@ -69,26 +70,26 @@ impl Card {
     /// An instance on the GPU of this sample.
     pub(super) fn instance(instance: &Instance, gpu: &Sample) -> Self {
         let mut card = Self::new(instance.id.clone());
-        card.info = CardInfo {
-            model: instance.model.clone(),
+        card.card = Card { model: instance.model.as_str().into(), numa: gpu.numa, ..card.card };
+        card.device = DeviceInfo {
             pci_bus_id: gpu.pci_bus_id.clone().unwrap_or_default(),
             minor: gpu.minor,
             index: gpu.index,
-            numa: gpu.numa,
-            ..card.info
+            ..card.device
         };
         card
     }
 
     /// Whether it is this GPU, or an instance on it.
     pub(super) fn is_of(&self, gpu: &CardId) -> bool {
-        self.info.mig.as_ref().map_or(&self.info.id, |mig| &mig.parent) == gpu
+        self.device.place.as_ref().map_or(&self.card.id, |place| &place.gpu) == gpu
     }
 
     /// Whether it is in this slice of its GPU; `None`: all of it.
     pub(super) fn is_in(&self, slice: Option<Slice>) -> bool {
         slice.is_none_or(|slice| {
-            self.info.mig.as_ref().is_some_and(|mig| mig.gi == slice.gi && slice.ci.is_none_or(|ci| ci == mig.ci))
+            let place = self.device.place.as_ref();
+            place.is_some_and(|place| place.gi == slice.gi && slice.ci.is_none_or(|ci| ci == place.ci))
         })
     }
 
@@ -108,9 +109,9 @@ impl Card {
                 Observation::Answered { ecc_uncorrected }
             }
             Err(error) => {
-                self.info.memory_used = None;
-                self.info.processes = None;
-                (self.load, self.info.utilization) = (None, None);
+                self.device.memory_used = None;
+                self.device.processes = None;
+                (self.load, self.card.utilization) = (None, None);
                 return self.fail(options, at, error.to_string());
             }
         };
@@ -130,46 +131,52 @@ impl Card {
 
     pub(super) fn readings(&self) -> GpuReadings {
         // An instance's sample has an error count of its GPU, for its health.
-        let sensors = if self.info.mig.is_none() { self.sensors } else { Sensors::default() };
-        GpuReadings { id: self.info.id.clone(), model: self.info.model.clone(), sensors, xids: self.xids.clone() }
+        let sensors = if self.is_instance() { Sensors::default() } else { self.sensors };
+        GpuReadings { id: self.card.id.clone(), model: self.card.model.to_string(), sensors, xids: self.xids.clone() }
     }
 
     /// Whether it may take new shares.
-    pub(super) fn verdict(&self, strategy: MigStrategy) -> CardHealth {
+    pub(super) fn verdict(&self, strategy: MigStrategy) -> Health {
         if self.in_mig {
-            return CardHealth::Unhealthy { reason: strategy.objection().to_owned() };
+            return Health::unhealthy(strategy.objection());
         }
         match self.health.verdict() {
-            CardHealth::Healthy if self.lacks_memory => {
-                let model = &self.info.model;
+            Health::Healthy if self.lacks_memory => {
+                let model = &self.card.model;
                 let reason = format!(
                     "NVML reports no memory for this GPU: set memoryOverride for model \"{model}\" in the daemon's configuration"
                 );
-                CardHealth::Unhealthy { reason }
+                Health::unhealthy(reason)
             }
             verdict => verdict,
         }
     }
 
-    pub(super) fn info(&self, strategy: MigStrategy) -> CardInfo {
-        CardInfo { health: self.verdict(strategy), ..self.info.clone() }
+    /// Whether it is a MIG instance.
+    pub(super) fn is_instance(&self) -> bool {
+        self.card.mig.is_some()
+    }
+
+    /// The card for the inventory.
+    pub(super) fn found(&self, strategy: MigStrategy) -> (Card, DeviceInfo) {
+        (Card { health: self.verdict(strategy), ..self.card.clone() }, self.device.clone())
     }
 
     /// Updates the card from a sample; its description is kept where the sample lacks it.
     fn learn(&mut self, at: Instant, sample: Sample) {
         self.load = sample.sensors.utilization.map(|percent| Load::with(self.load, percent, at));
         self.sensors = sample.sensors;
-        let info = &mut self.info;
         self.lacks_memory = sample.memory.is_none();
-        info.memory = sample.memory.unwrap_or(info.memory);
-        info.memory_used = sample.memory_used;
-        info.utilization = self.load.map(Load::percent);
-        info.processes = sample.processes;
-        info.model = sample.model.unwrap_or_else(|| std::mem::take(&mut info.model));
-        info.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut info.pci_bus_id));
-        info.minor = sample.minor.or(info.minor);
-        info.clique = sample.clique;
-        info.index = sample.index.or(info.index);
-        info.numa = sample.numa.or(info.numa);
+        let (card, device) = (&mut self.card, &mut self.device);
+        card.memory = sample.memory.unwrap_or(card.memory);
+        card.utilization = self.load.map(Load::percent);
+        card.model = sample.model.map_or_else(|| Arc::clone(&card.model), Arc::from);
+        card.numa = sample.numa.or(card.numa);
+        device.memory_used = sample.memory_used;
+        device.processes = sample.processes;
+        device.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut device.pci_bus_id));
+        device.minor = sample.minor.or(device.minor);
+        device.clique = sample.clique;
+        device.index = sample.index.or(device.index);
     }
 }

@@ -1,9 +1,9 @@
-use divvy_api::Memory;
+use divvy_api::{Health, Memory};
 use proptest::prelude::*;
 
 use super::*;
 use crate::nvml::readings::Sensors;
-use divvy_node_core::inventory::{CardHealth, CardProcess};
+use divvy_node_core::inventory::CardProcess;
 
 /// What may befall a card, or the look for others.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +63,15 @@ fn pair(at: Instant) -> CardList {
     cards
 }
 
-fn health(cards: &CardList, name: &str) -> CardHealth {
-    let found = cards.inventory().cards.into_iter().find(|info| info.id == card(name));
-    found.expect("a card that was seen stays listed").health
+/// A card that was seen stays listed.
+fn find(cards: &CardList, name: &str) -> (Card, DeviceInfo) {
+    let inventory = cards.inventory();
+    let at = inventory.node.position(&card(name)).expect("listed");
+    (inventory.cards()[at].clone(), inventory.devices[at].clone())
+}
+
+fn health(cards: &CardList, name: &str) -> Health {
+    find(cards, name).0.health
 }
 
 fn blow() -> impl Strategy<Value = Blow> {
@@ -96,7 +102,7 @@ proptest! {
             }
             cards.probed(now, &card("well"), Ok(sample()));
             cards.expire(now);
-            prop_assert_eq!(health(&cards, "well"), CardHealth::Healthy);
+            prop_assert_eq!(health(&cards, "well"), Health::Healthy);
             health(&cards, "sick");
         }
     }
@@ -108,8 +114,7 @@ fn utilization_is_unknown_after_a_failed_probe() {
     let mut cards = pair(start);
     let mut after = |seconds, probed| {
         cards.probed(start + Duration::from_secs(seconds), &card("well"), probed);
-        let cards = cards.inventory().cards;
-        cards.into_iter().find(|info| info.id == card("well")).expect("listed").utilization
+        find(&cards, "well").0.utilization
     };
     let busy = |percent| {
         let sensors = Sensors { utilization: Some(percent), ..Sensors::default() };
@@ -128,8 +133,7 @@ fn processes_are_unknown_after_a_failed_probe() {
     let mut cards = pair(start);
     let mut after = |seconds, probed| {
         cards.probed(start + Duration::from_secs(seconds), &card("well"), probed);
-        let cards = cards.inventory().cards;
-        cards.into_iter().find(|info| info.id == card("well")).expect("listed").processes
+        find(&cards, "well").1.processes
     };
     let processes = vec![CardProcess { pid: 7, bytes: Some(1) }];
     assert_eq!(after(1, Ok(Sample { processes: Some(processes.clone()), ..sample() })), Some(processes));
@@ -146,10 +150,9 @@ fn call_is_overdue_once_after_its_deadline() {
     let due = start + options.probe_interval + options.probe_timeout;
     assert_eq!(cards.next_expiry(), Some(due));
     cards.expire(start + options.probe_timeout);
-    assert_eq!(health(&cards, "well"), CardHealth::Healthy);
+    assert_eq!(health(&cards, "well"), Health::Healthy);
     cards.expire(due);
-    let reason = "NVML has not answered for 10s".to_owned();
-    assert_eq!(health(&cards, "well"), CardHealth::Unhealthy { reason });
+    assert_eq!(health(&cards, "well"), Health::unhealthy("NVML has not answered for 10s"));
     assert_eq!(cards.next_expiry(), None, "else the keeper would spin");
 }
 

@@ -22,7 +22,7 @@ fn options() -> HealthOptions {
 /// The verdict after observations at these seconds.
 fn after(history: &[At]) -> String {
     let start = Instant::now();
-    let mut health = Health::default();
+    let mut health = HealthState::default();
     for (second, observation) in history {
         health.observe(&options(), start + Duration::from_secs(*second), observation.clone());
     }

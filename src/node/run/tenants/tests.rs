@@ -7,13 +7,15 @@ use std::sync::Arc;
 use divvy_api::annotation::{Compute, PolicyName, Priority};
 use divvy_api::names::annotation as key;
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, ContainerKind, ContainerSpec, Cores, Memory, ResourceNames, SlotId, Tier};
+use divvy_api::{
+    Card, CardId, ContainerKind, ContainerSpec, Cores, Link, Links, Memory, MigInstance, ResourceNames, SlotId, Tier,
+};
 use divvy_node_core::allocator::{AllocationSettings, Choice, Refusal};
-use divvy_node_core::inventory::{CardInfo, Inventory, MigInstance};
+use divvy_node_core::inventory::{DeviceInfo, Inventory, MigPlace};
 use divvy_node_core::ledger::{Ledger, Terms};
 use divvy_node_core::pod::{Phase, Pod, PodList};
 use divvy_node_core::ports::ContainerSetup as _;
-use divvy_placement::{Link, Links, Policy};
+use divvy_placement::Policy;
 
 use super::*;
 use crate::config::{Config, KeySet as _, Keys};
@@ -27,7 +29,7 @@ struct Node {
     allocator: Allocator,
     containers: Arc<Containers>,
     pods: Vec<Arc<Pod>>,
-    cards: Vec<CardInfo>,
+    cards: Vec<(Card, DeviceInfo)>,
     directory: tempfile::TempDir,
 }
 
@@ -46,7 +48,9 @@ impl Node {
 
     fn show_cards(&mut self) {
         let links = Links::new(self.cards.len(), |_, _| Link::System);
-        self.allocator.set_inventory(Arc::new(Inventory { cards: self.cards.clone(), links, ..Inventory::default() }));
+        let tier = self.allocator.tier();
+        let cards = self.cards.iter().map(|(card, device)| (Card { tier, ..card.clone() }, device.clone()));
+        self.allocator.set_inventory(Arc::new(Inventory::new(cards, links)));
     }
 
     /// The next daemon, which serves this tier.
@@ -65,7 +69,7 @@ impl Node {
     }
 
     fn propose(&mut self, size: usize) -> Result<Vec<SlotId>, Refusal> {
-        let slots = self.cards.iter().flat_map(|card| (0..4).map(|number| card.id.slot(number)));
+        let slots = self.cards.iter().flat_map(|(card, _)| (0..card.slots).map(|number| card.id.slot(number)));
         let available = slots.filter(|slot| self.allocator.ledger().allocations().holder_of(slot).is_none()).collect();
         let choice = Choice { available, required: BTreeSet::new(), size };
         self.allocator.propose(&ResourceNames::default().count, &self.pods, &choice)
@@ -109,9 +113,6 @@ fn start(directory: &tempfile::TempDir, state: &str, tier: Tier) -> (Allocator, 
         node_name: "node".to_owned(),
         names: ResourceNames::default(),
         defaults: Defaults::default(),
-        slots_per_card: 4,
-        scales: divvy_api::gpunode::Scales::WHOLE,
-        oversubscription: None,
         policy: Policy { name: PolicyName::Binpack, ..Policy::default() },
         accounting_namespaces: BTreeSet::new(),
     };
@@ -130,9 +131,10 @@ fn config(run: &std::path::Path) -> Config {
     Keys::from_env(env).and_then(Keys::into_config).expect("valid")
 }
 
-fn card(number: u32) -> CardInfo {
+fn card(number: u32) -> (Card, DeviceInfo) {
     let id = format!("GPU-{number}").parse().expect("a UUID");
-    CardInfo { minor: Some(number), ..CardInfo::healthy(id, Memory::mib(1000)) }
+    let card = Card { slots: 4, ..Card::healthy(id, Memory::mib(1000)) };
+    (card, DeviceInfo { minor: Some(number), ..DeviceInfo::default() })
 }
 
 /// A pod that has just come, with a container `c0` and its limits without `nvidia.com/`.
@@ -287,9 +289,9 @@ fn node_with_mps_serves_it_and_older_containers_keep_theirs() {
 #[test]
 fn whole_instances_are_not_paced() {
     let mut node = Node::new(4);
-    for (number, card) in node.cards.iter_mut().take(3).enumerate() {
-        let (profile, parent) = ("1g.10gb".parse().expect("a profile"), card.id.clone());
-        card.mig = Some(MigInstance { profile, parent, gi: 1, ci: 0, by_profile: false });
+    for (number, (card, device)) in node.cards.iter_mut().take(3).enumerate() {
+        device.place = Some(MigPlace { gpu: card.id.clone(), gi: 1, ci: 0 });
+        card.mig = Some(MigInstance { profile: "1g.10gb".parse().expect("a profile"), by_profile: false });
         card.id = format!("MIG-{number}").parse().expect("a UUID");
     }
     node.restart(Tier::Shim);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use divvy_api::Tier;
-use divvy_api::gpunode::{GpuNodeStatus, Health};
+use divvy_api::gpunode::{GpuNodeStatus, HealthStatus};
 use divvy_node::container::Limits;
 use divvy_testkit::pods::GPU;
 use fake_kubelet::{RestartOptions, Workload};
@@ -85,7 +85,7 @@ async fn pod_with_tier_mig_gets_smallest_instance_and_tier_is_shown() {
 #[tokio::test]
 async fn tier_mig_gives_whole_instances_alone() {
     let mut bench = bench("mig").await;
-    let told = bench.until_told("the GPU's health", |status| status.cards[2].health == Health::Unhealthy).await;
+    let told = bench.until_told("the GPU's health", |status| status.cards[2].health == HealthStatus::Unhealthy).await;
     let reason = told.cards[2].reason.as_deref();
     assert_eq!(reason, Some("not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto"));
     assert_eq!(told.tier, Tier::Mig);

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use divvy_api::gpunode::Scales;
 use divvy_api::pod::peak;
 use divvy_api::{CardId, ContainerKind, Memory, Share, Tier};
 use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
@@ -47,8 +46,7 @@ impl Node {
             let memory = held.iter().map(|(_, share)| share.on_card()).sum::<Memory>();
             let cores: u32 = held.iter().map(|(_, share)| share.cores.units()).sum();
             let alone = held.len() < 2 || held.iter().all(|(_, share)| !share.exclusive);
-            let Scales { memory: percent, cores: most } = card.scales(Scales::WHOLE);
-            let fits = memory <= card.memory.percent(percent) && cores <= most && alone;
+            let fits = memory <= card.memory_capacity() && cores <= card.cores_capacity().units() && alone;
             prop_assert!(fits, "I1: card {} is overfull: {:?}", card.id, held);
             let oversubscribed = held.iter().filter(|(_, share)| !share.host.is_zero()).count();
             prop_assert!(oversubscribed == 0 || oversubscribed == held.len(), "{}: mixed: {:?}", card.id, held);
@@ -86,10 +84,7 @@ impl Node {
         };
         let booked: Shares = holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect();
         prop_assert_eq!(&booked, &shares(answer), "I2: {}: books and limits file", &at);
-        if booked
-            .keys()
-            .all(|id| self.cards.iter().any(|card| card.id == *id && card.settings.tier == Some(Tier::Accounting)))
-        {
+        if booked.keys().all(|id| self.cards.iter().any(|card| card.id == *id && card.tier == Tier::Accounting)) {
             prop_assert_eq!(
                 limits(answer).map(|limits| limits.tier),
                 Some(Tier::Accounting),

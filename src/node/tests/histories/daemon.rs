@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use divvy_api::gpunode::Oversubscription;
+use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::request::Defaults;
-use divvy_api::{Memory, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_api::{Card, Links, Memory, MigInstance, NodeCards, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::{Accounting, Isolation};
 use divvy_node::container::{ContainerOptions, Containers, Limits};
 use divvy_node::kubelet::response::response;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequest, Refusal, lock};
-use divvy_node_core::inventory::{CardInfo, CardSettings, Inventory, MigInstance};
+use divvy_node_core::inventory::{DeviceInfo, Inventory, MigPlace};
 use divvy_node_core::ledger::Ledger;
 use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
-use divvy_placement::{Link, Links, Policy};
+use divvy_placement::Policy;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use futures::FutureExt as _;
 use proptest::sample::Index;
@@ -66,31 +66,19 @@ pub(crate) struct Shown {
 
 /// A machine's cards: three of one size and a small one, on two sockets, and two instances of another. `differ`: in what is
 /// configured for them, too.
-pub(crate) fn cards(differ: bool) -> Vec<CardInfo> {
+pub(crate) fn cards(differ: bool) -> Vec<Card> {
     let memory = |number| Memory::mib(if number == 3 { 600 } else { 1000 });
-    let info = |number| CardInfo {
-        model: "H100".to_owned(),
-        minor: Some(number),
+    let gpu = |number| Card {
+        model: "H100".into(),
         numa: Some(number / 2),
-        ..CardInfo::healthy(card(number), memory(number))
+        slots: if differ && number == 2 { 2 } else { SLOTS },
+        tier: if differ && number == 3 { Tier::Accounting } else { Tier::Shim },
+        scales: if differ && number == 1 { Scales { memory: 50, cores: 150 } } else { Scales::WHOLE },
+        ..Card::healthy(card(number), memory(number))
     };
-    let mig = |ci| MigInstance {
-        profile: "1g.10gb".parse().unwrap(),
-        parent: "GPU-cut".parse().unwrap(),
-        gi: 1,
-        ci,
-        by_profile: true,
-    };
-    let own = |number| match number {
-        _ if !differ => CardSettings::default(),
-        1 => CardSettings { memory_scale: Some(50), cores_scale: Some(150), ..CardSettings::default() },
-        2 => CardSettings { slots: Some(2), ..CardSettings::default() },
-        3 => CardSettings { tier: Some(Tier::Accounting), ..CardSettings::default() },
-        _ => CardSettings::default(),
-    };
-    let info = |number| CardInfo { settings: own(number), ..info(number) };
-    let instance = |ci| CardInfo { id: instance(ci), memory: Memory::mib(400), mig: Some(mig(ci)), ..info(0) };
-    (0..CARDS).map(info).chain((0..2).map(instance)).collect()
+    let mig = || MigInstance { profile: "1g.10gb".parse().unwrap(), by_profile: true };
+    let instance = |ci| Card { id: instance(ci), memory: Memory::mib(400), mig: Some(mig()), ..gpu(0) };
+    (0..CARDS).map(gpu).chain((0..2).map(instance)).collect()
 }
 
 // === impl Disk ===
@@ -127,16 +115,15 @@ impl Disk {
             node_name: NODE.to_owned(),
             names: ResourceNames::default(),
             defaults: Defaults::default(),
-            slots_per_card: SLOTS,
-            scales: divvy_api::gpunode::Scales::WHOLE,
-            oversubscription: self.oversubscription,
             policy: Policy::default(),
             accounting_namespaces: BTreeSet::new(),
         };
         let isolation: Box<dyn Isolation> =
             if self.oversubscription.is_some() { Box::new(Unenforced) } else { Box::new(Accounting) };
         let containers = Containers::new(self.options(), isolation);
-        let allocator = Allocator::new(settings, ledger, Arc::new(containers));
+        let mut allocator = Allocator::new(settings, ledger, Arc::new(containers));
+        let node = NodeCards { oversubscription: self.oversubscription, ..NodeCards::default() };
+        allocator.set_inventory(Arc::new(Inventory { node: Arc::new(node), ..Inventory::default() }));
         Daemon(divvy_node_core::Daemon::new(Arc::new(Mutex::new(allocator)), ShownPods::default(), SETTLE_TIME))
     }
 
@@ -176,9 +163,17 @@ impl Daemon {
         lock(self.0.allocator())
     }
 
-    pub(crate) fn set_cards(&self, cards: Vec<CardInfo>) {
-        let links = Links::new(cards.len(), |_, _| Link::System);
-        self.allocator().set_inventory(Arc::new(Inventory { cards, links, ..Inventory::default() }));
+    pub(crate) fn set_cards(&self, cards: Vec<Card>) {
+        let mut allocator = self.allocator();
+        let (served, oversubscription) = (allocator.tier(), allocator.oversubscription());
+        let found = |(at, card): (u32, Card)| {
+            let place = card.mig.as_ref().map(|_| MigPlace { gpu: "GPU-cut".parse().unwrap(), gi: 1, ci: at });
+            let minor = Some(if place.is_some() { 0 } else { at });
+            (Card { tier: card.tier.min(served), ..card }, DeviceInfo { minor, place, ..DeviceInfo::default() })
+        };
+        let mut inventory = Inventory::new((0..).zip(cards).map(found), Links::default());
+        Arc::make_mut(&mut inventory.node).oversubscription = oversubscription;
+        allocator.set_inventory(Arc::new(inventory));
     }
 
     /// The daemon, in front of a kubelet that shows this.

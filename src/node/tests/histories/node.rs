@@ -5,10 +5,9 @@ mod deaths;
 mod kubelet;
 mod pods;
 
-use divvy_api::SlotId;
 use divvy_api::gpunode::Oversubscription;
+use divvy_api::{Card, Health, SlotId};
 use divvy_node_core::allocator::{ListRequest, Refusal};
-use divvy_node_core::inventory::{CardHealth, CardInfo};
 use fake_kubelet::devices::{Devices, Ids};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -26,7 +25,7 @@ pub(crate) struct Node {
     pub(crate) disk: Disk,
     /// `None` for a moment, while it is dead.
     daemon: Option<Daemon>,
-    pub(crate) cards: Vec<CardInfo>,
+    pub(crate) cards: Vec<Card>,
     pub(crate) devices: Devices,
     pub(crate) pods: Vec<ListedPod>,
     /// The kubelet has listed all its pods.
@@ -101,8 +100,7 @@ impl Node {
 
     pub(crate) fn set_health(&mut self, card: Index, healthy: bool) {
         let at = card.index(self.cards.len());
-        let sick = || CardHealth::Unhealthy { reason: "XID 79".to_owned() };
-        self.cards[at].health = if healthy { CardHealth::Healthy } else { sick() };
+        self.cards[at].health = if healthy { Health::Healthy } else { Health::unhealthy("XID 79") };
         let cards = self.cards.clone();
         self.daemon().set_cards(cards);
         self.advertise();

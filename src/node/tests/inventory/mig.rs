@@ -49,13 +49,13 @@ fn uuid(machine: &Machine, at: usize) -> String {
     gpu.mig.as_ref().unwrap().instances[at].uuid_on(gpu)
 }
 
-fn card<'i>(inventory: &'i Inventory, uuid: &str) -> Option<&'i CardInfo> {
-    inventory.cards.iter().find(|card| card.id.as_str() == uuid)
+fn card<'i>(inventory: &'i Inventory, uuid: &str) -> Option<(&'i Card, &'i DeviceInfo)> {
+    inventory.each().find(|(card, _)| card.id.as_str() == uuid)
 }
 
 /// Healthy, or why not.
 fn health(inventory: &Inventory, uuid: &str) -> String {
-    card(inventory, uuid).map_or_else(|| "not listed".to_owned(), |card| card.health.to_string())
+    card(inventory, uuid).map_or_else(|| "not listed".to_owned(), |(card, _)| card.health.to_string())
 }
 
 async fn until_health(machine: &mut Machine, expected: &[(&str, &str)]) -> Arc<Inventory> {
@@ -73,53 +73,39 @@ async fn until_all_well(machine: &mut Machine) -> Arc<Inventory> {
 async fn instances_are_cards_beside_gpus_that_are_whole() {
     for strategy in [MigStrategy::Single, MigStrategy::Mixed] {
         let mut machine = start(strategy, cut());
-        let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
+        let inventory = machine.until("cards", |inventory| !inventory.cards().is_empty()).await;
         assert_eq!(inventory.problem, None);
-        let listed: Vec<_> = inventory.cards.iter().map(|card| card.id.as_str()).collect();
+        let listed: Vec<_> = inventory.cards().iter().map(|card| card.id.as_str()).collect();
         let (first, second, old) = (uuid(&machine, 0), uuid(&machine, 1), uuid(&machine, 2));
         assert_eq!(listed, [&*first, &*second, &*old, &*Scenario::uuid(1)], "the GPU itself is no card");
-        assert!(inventory.cards.iter().all(|card| card.health.is_healthy()), "{:#?}", inventory.cards);
+        assert!(inventory.cards().iter().all(Card::is_healthy), "{:#?}", inventory.cards());
 
-        let instance = card(&inventory, &old).unwrap();
-        assert_eq!(
-            (instance.model.as_str(), instance.memory),
-            ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", Memory::mib(10240))
-        );
-        assert_eq!((instance.minor, instance.numa, &*instance.pci_bus_id), (Some(0), Some(0), "00000000:17:00.0"));
-        let place = instance.mig.as_ref().unwrap();
-        assert_eq!((place.profile.as_str(), place.parent.as_str()), ("1g.10gb+me", &*Scenario::uuid(0)));
-        assert_eq!((place.gi, place.ci), (9, 0));
-        let second = card(&inventory, &second).unwrap().mig.as_ref().unwrap();
-        assert_eq!((second.profile.as_str(), second.gi, second.ci), ("2c.3g.40gb", 1, 1));
-        assert_eq!(card(&inventory, &Scenario::uuid(1)).unwrap().mig, None);
-        let asked = inventory.cards.iter().map(|card| card.asked_by().map(MigProfile::as_str));
+        let (instance, device) = card(&inventory, &old).unwrap();
+        assert_eq!((&*instance.model, instance.memory), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", Memory::mib(10240)));
+        assert_eq!((device.minor, instance.numa, &*device.pci_bus_id), (Some(0), Some(0), "00000000:17:00.0"));
+        let place = |uuid: &str| {
+            let (card, device) = card(&inventory, uuid).unwrap();
+            let (mig, place) = (card.mig.as_ref().unwrap(), device.place.as_ref().unwrap());
+            (mig.profile.as_str(), place.gpu.as_str(), place.gi, place.ci)
+        };
+        assert_eq!(place(&old), ("1g.10gb+me", &*Scenario::uuid(0), 9, 0));
+        assert_eq!(place(&second), ("2c.3g.40gb", &*Scenario::uuid(0), 1, 1));
+        let (whole, device) = card(&inventory, &Scenario::uuid(1)).unwrap();
+        assert_eq!((&whole.mig, &device.place), (&None, &None));
+        let asked = inventory.cards().iter().map(|card| card.requested_profile().map(MigProfile::as_str));
         let mixed = strategy == MigStrategy::Mixed;
         let profiles = ["1c.3g.40gb", "2c.3g.40gb", "1g.10gb+me"].map(|profile| mixed.then_some(profile));
         assert!(asked.eq(profiles.into_iter().chain([None])), "{strategy:?}");
-        assert_eq!([(0, 1), (0, 3)].map(|(a, b)| inventory.links.get(a, b)), [Link::System; 2], "no peers");
+        assert_eq!([(0, 1), (0, 3)].map(|(a, b)| inventory.node.links.get(a, b)), [Link::System; 2], "no peers");
     }
-}
-
-#[tokio::test]
-async fn tier_mig_marks_whole_gpus_unhealthy() {
-    let mut machine = start(MigStrategy::Single, cut());
-    let alone = until_all_well(&mut machine).await.of_instances();
-    let instances = [0, 1, 2].map(|at| health(&alone, &uuid(&machine, at)));
-    assert_eq!(instances, ["healthy"; 3]);
-    let demanded = "unhealthy: not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto";
-    assert_eq!(health(&alone, &Scenario::uuid(1)), demanded);
-    machine.change(|scenario| scenario.cards[1].state = CardState::Lost);
-    let lost = machine.until("the GPU's loss", |inventory| health(inventory, &Scenario::uuid(1)) != "healthy").await;
-    let ailment = health(&lost, &Scenario::uuid(1));
-    assert_eq!(health(&lost.of_instances(), &Scenario::uuid(1)), ailment, "what ails it besides is said first");
 }
 
 #[tokio::test]
 async fn without_a_strategy_a_gpu_in_mig_mode_is_not_given_out() {
     let mut machine = start(MigStrategy::None, cut());
     let reason = "unhealthy: in MIG mode: set migStrategy to single or mixed, or disable MIG mode on the GPU";
-    let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
-    assert_eq!(inventory.cards.len(), 2);
+    let inventory = machine.until("cards", |inventory| !inventory.cards().is_empty()).await;
+    assert_eq!(inventory.cards().len(), 2);
     assert_eq!([0, 1].map(|gpu| health(&inventory, &Scenario::uuid(gpu))), [reason, "healthy"]);
     machine.change(|scenario| scenario.cards[0].mig = Some(MigScenario::default()));
     machine.until_well().await;
@@ -138,11 +124,11 @@ async fn repartitioned_gpu_keeps_old_instances_as_unhealthy() {
     let new = uuid(&machine, 0);
     let gone = "unhealthy: NVML no longer finds the MIG instance";
     let after = until_health(&mut machine, &[(&first, gone), (&new, "healthy"), (&kept, "healthy")]).await;
-    assert_eq!(after.cards.len(), 3 + 1 + 1);
-    assert_eq!(card(&after, &first).unwrap().memory, Memory::mib(40 << 10), "what it was stays known");
+    assert_eq!(after.cards().len(), 3 + 1 + 1);
+    assert_eq!(card(&after, &first).unwrap().0.memory, Memory::mib(40 << 10), "what it was stays known");
     machine.change(|scenario| *scenario = cut());
     let back = until_health(&mut machine, &[(&first, "healthy"), (&new, gone)]).await;
-    assert_eq!(back.cards.len(), 5);
+    assert_eq!(back.cards().len(), 5);
 }
 
 #[tokio::test]
@@ -150,8 +136,8 @@ async fn mig_gpu_without_instances_is_not_advertised() {
     let mut scenario = cut();
     scenario.cards[0].mig = Some(MigScenario::cut(&[]));
     let mut machine = start(MigStrategy::Mixed, scenario);
-    let inventory = machine.until("cards", |inventory| !inventory.cards.is_empty()).await;
-    assert_eq!((inventory.cards.len(), inventory.problem.as_deref()), (1, None));
+    let inventory = machine.until("cards", |inventory| !inventory.cards().is_empty()).await;
+    assert_eq!((inventory.cards().len(), inventory.problem.as_deref()), (1, None));
     machine.change(|scenario| scenario.cards[0].mig = Some(MigScenario::cut(&[("1g.10gb", 10 * GIB)])));
     let added = uuid(&machine, 0);
     until_health(&mut machine, &[(&added, "healthy")]).await;
@@ -261,7 +247,7 @@ async fn instance_error_affects_it_alone() {
         let used = Some(Memory::from_bytes_floor(mark));
         let fresh = machine
             .until("the other is fresh", |inventory| {
-                card(inventory, &other).is_some_and(|card| card.memory_used == used)
+                card(inventory, &other).is_some_and(|(_, device)| device.memory_used == used)
             })
             .await;
         assert_eq!(health(&fresh, &other), "healthy", "{function} answers {error:?}");
@@ -294,6 +280,6 @@ async fn driver_without_mig_lists_whole_gpus() {
         scenario.errors = MIG_FUNCTIONS.map(|function| (Call::any(function), answer)).into();
         let mut machine = start(MigStrategy::Single, scenario);
         let inventory = machine.until_well().await;
-        assert!(inventory.cards.iter().all(|card| card.mig.is_none()), "{answer:?}");
+        assert!(inventory.cards().iter().all(|card| card.mig.is_none()), "{answer:?}");
     }
 }

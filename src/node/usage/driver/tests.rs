@@ -1,6 +1,7 @@
 use super::super::fixture::{card, holder};
 use super::*;
-use divvy_node_core::inventory::{CardHealth, CardInfo, CardProcess};
+use divvy_api::{Card, Health, Links};
+use divvy_node_core::inventory::{CardProcess, DeviceInfo};
 
 /// Two pods: `a` with two containers, of which one has a slot, and `b` with one. Processes 10 and 11 share a cgroup.
 struct Town {
@@ -76,9 +77,9 @@ fn mps_server_is_identified_by_its_parent() {
     assert_eq!(town.owner_of(0, server), owner_of, "the supervisor is above the control daemon");
 }
 
-fn inventory(processes: Option<Vec<CardProcess>>, health: CardHealth) -> Arc<Inventory> {
-    let card = CardInfo { health, processes, ..CardInfo::healthy(card(0), divvy_api::Memory::mib(1000)) };
-    Arc::new(Inventory { cards: vec![card], ..Inventory::default() })
+fn inventory(processes: Option<Vec<CardProcess>>, health: Health) -> Arc<Inventory> {
+    let card = Card { health, ..Card::healthy(card(0), divvy_api::Memory::mib(1000)) };
+    Arc::new(Inventory::new([(card, DeviceInfo { processes, ..DeviceInfo::default() })], Links::default()))
 }
 
 /// What pod `a`'s one container uses of card 0, with a cgroup that says so.
@@ -95,18 +96,17 @@ fn measured(procs: &str, inventory: &Arc<Inventory>) -> (Option<u64>, Option<Str
 #[test]
 fn incomplete_process_list_is_not_reported() {
     let process = |pid, bytes| CardProcess { pid, bytes };
-    let known = |bytes| {
-        inventory(Some(vec![process(10, Some(5)), process(11, bytes), process(99, Some(50))]), CardHealth::Healthy)
-    };
+    let known =
+        |bytes| inventory(Some(vec![process(10, Some(5)), process(11, bytes), process(99, Some(50))]), Health::Healthy);
     assert_eq!(measured("10\n11\n", &known(Some(7))), (Some(12), None));
     assert_eq!(measured("10\n", &known(Some(7))), (Some(5), None));
     assert_eq!(measured("10\n11\n", &known(None)), (None, None), "NVML doesn't say how much");
     let hidden = "processes of pods are outside the daemon's PID namespace; set hostPID";
     assert_eq!(measured("10\n0\n", &known(Some(7))), (None, Some(hidden.to_owned())));
-    assert_eq!(measured("", &inventory(Some(vec![]), CardHealth::Healthy)), (Some(0), None));
+    assert_eq!(measured("", &inventory(Some(vec![]), Health::Healthy)), (Some(0), None));
     let problem = Some("NVML doesn't report the processes of any GPU".to_owned());
-    assert_eq!(measured("10\n", &inventory(None, CardHealth::Healthy)), (None, problem.clone()));
-    let sick = CardHealth::Unhealthy { reason: "XID 79".to_owned() };
+    assert_eq!(measured("10\n", &inventory(None, Health::Healthy)), (None, problem.clone()));
+    let sick = Health::unhealthy("XID 79");
     assert_eq!(measured("10\n", &inventory(Some(vec![process(10, Some(5))]), sick)), (None, problem));
 }
 
@@ -117,7 +117,7 @@ fn pod_processes_are_cached_until_change_or_timeout() {
     std::fs::create_dir_all(procs.parent().expect("a directory")).expect("a directory");
     let process = CardProcess { pid: 10, bytes: Some(5) };
     let (first, second) =
-        (inventory(Some(vec![process]), CardHealth::Healthy), inventory(Some(vec![process]), CardHealth::Healthy));
+        (inventory(Some(vec![process]), Health::Healthy), inventory(Some(vec![process]), Health::Healthy));
     let (mut driver, mut holders, start) = (Driver::default(), [holder("a", false)], Instant::now());
     let mut look = |pids: &str, inventory: &Arc<Inventory>, seconds| {
         std::fs::write(&procs, pids).expect("a file");

@@ -1,5 +1,6 @@
 use divvy_api::Memory;
-use divvy_node_core::inventory::{CardInfo, Driver, Inventory};
+use divvy_api::{Card, Links};
+use divvy_node_core::inventory::{DeviceInfo, Driver, Inventory};
 
 use super::*;
 
@@ -76,12 +77,12 @@ fn malformed_lines_are_left_out() {
 #[test]
 fn figures_are_those_of_the_inventorys_models() {
     let (_directory, table) = table();
-    let card = |id: &str, model: &str| CardInfo {
-        model: model.to_owned(),
-        ..CardInfo::healthy(id.parse().expect("a UUID"), Memory::mib(1000))
+    let card = |id: &str, model: &str| {
+        let card = Card { model: model.into(), ..Card::healthy(id.parse().expect("a UUID"), Memory::mib(1000)) };
+        (card, DeviceInfo::default())
     };
     let driver = Some(Driver { version: DRIVER.to_owned(), cuda: None });
-    let inventory = Inventory { driver, cards: vec![card("GPU-a", MODEL), card("GPU-b", "")], ..Inventory::default() };
+    let inventory = Inventory { driver, ..Inventory::new([card("GPU-a", MODEL), card("GPU-b", "")], Links::default()) };
     let figures = table.of_cards(&inventory);
     assert_eq!(figures.len(), 1);
     let expected = DriverMemory { context_bytes: 528 * MIB, graph_node_bytes: 3 << 10 };

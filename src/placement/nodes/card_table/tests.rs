@@ -5,7 +5,7 @@ use divvy_api::pod::ContainerKind::App;
 use proptest::prelude::*;
 
 use super::*;
-use crate::tests::build::{cards, container, pod_request};
+use crate::tests::build::{cards, change, container, node, pod_request};
 use crate::tests::properties::{Scene, policies, scene};
 use crate::{NoPlan, Taken, matchings, plan, score, taken, verify};
 
@@ -16,11 +16,16 @@ fn large(mut scene: Scene) -> Scene {
         MemoryAmount::Absolute(memory) => MemoryAmount::Absolute(times(memory)),
         percent @ MemoryAmount::Percent(_) => percent,
     };
-    for card in &mut scene.cards {
-        (card.memory, card.memory_capacity) = (times(card.memory), times(card.memory_capacity));
-        (card.held.memory, card.held.host) = (times(card.held.memory), times(card.held.host));
-        card.oversubscription =
-            card.oversubscription.map(|of| Oversubscription { host_memory: times(of.host_memory), ..of });
+    for held in &mut scene.state.held {
+        (held.memory, held.host) = (times(held.memory), times(held.host));
+    }
+    scene.state.host_elsewhere = times(scene.state.host_elsewhere);
+    let NodeCards { cards, oversubscription, .. } = change(&mut scene.state);
+    for card in cards {
+        card.memory = times(card.memory);
+    }
+    if let Some(of) = oversubscription {
+        of.host_memory = times(of.host_memory);
     }
     for request in scene.containers.iter_mut().filter_map(|container| container.request.as_mut()) {
         request.memory = amount(request.memory);
@@ -39,29 +44,29 @@ fn alone(mut scene: Scene, which: usize) -> Scene {
 }
 
 fn table(scene: &Scene) -> CardTable {
-    CardTable::of(&scene.cards, &scene.links)
+    CardTable::new(&scene.state)
 }
 
 /// The short way.
 fn best(scene: &Scene, nodes: &Policy, least: Option<&NodeScore>) -> Option<(usize, NodeScore)> {
     let (pod, table) = (scene.pod(), table(scene));
     let single = OneCard::of(&pod, scene.policy, *nodes).expect("one request, one card");
-    table.at(0).expect("one node").best(|| &scene.cards, &single, least)
+    table.at(0).expect("one node").best(|| &scene.state.node, &single, least)
 }
 
 /// The long way.
 fn planned(scene: &Scene, nodes: &Policy) -> Option<(usize, NodeScore)> {
     let plan = scene.plan().ok()?;
     let card = plan.containers.iter().find_map(|container| container.chosen.first().copied());
-    Some((card.expect("one request, one card"), score(&scene.cards, &scene.links, &scene.pod(), &plan, nodes)))
+    Some((card.expect("one request, one card"), score(&scene.state, &scene.pod(), &plan, nodes)))
 }
 
 #[test]
 fn model_is_matched_once_however_many_cards_are_of_it() {
     let mut cards = cards(8);
     cards[7].model = "NVIDIA T400 4GB".into();
-    let (table, one, two) =
-        (CardTable::of(&cards, &Links::default()), [container(App, 1, 1024, 0)], [container(App, 2, 1024, 0)]);
+    let state = node(cards);
+    let (table, one, two) = (CardTable::new(&state), [container(App, 1, 1024, 0)], [container(App, 2, 1024, 0)]);
     let wishes = Preferences { models: vec!["H100".into(); 64], ..Preferences::default() };
     let (policy, at) = (Policy::default(), || table.at(0).expect("one node"));
     let matched = |query: &dyn Fn()| {
@@ -70,11 +75,11 @@ fn model_is_matched_once_however_many_cards_are_of_it() {
         matchings() - before
     };
     let single = OneCard::of(&pod_request(&one, &[], &wishes), policy, policy).expect("one card");
-    assert_eq!(matched(&|| assert!(at().best(|| &cards, &single, None).is_none())), 128);
-    assert_eq!(matched(&|| assert!(at().tightest(|| &cards, single.request()).is_none())), 0, "all are known");
+    assert_eq!(matched(&|| assert!(at().best(|| &state.node, &single, None).is_none())), 128);
+    assert_eq!(matched(&|| assert!(at().tightest(|| &state.node, single.request()).is_none())), 0, "all are known");
     let several = AnyPod::of(pod_request(&two, &[], &wishes), policy);
-    assert_eq!(matched(&|| assert!(at().at_best(|| &cards, &several).is_none())), 128);
-    let planned = || assert!(plan(&cards, &Links::default(), &pod_request(&two, &[], &wishes), &policy).is_err());
+    assert_eq!(matched(&|| assert!(at().at_best(|| &state.node, &several).is_none())), 128);
+    let planned = || assert!(plan(&state, &pod_request(&two, &[], &wishes), &policy).is_err());
     assert_eq!(matched(&planned), 12_800, "each plan knows one node");
 }
 
@@ -133,8 +138,8 @@ proptest! {
         let scene = large(scene);
         let pod = scene.pod();
         let planned = scene.plan().ok();
-        let worth = planned.map(|plan| score(&scene.cards, &scene.links, &pod, &plan, &scene.policy));
-        let bound = table(&scene).at(0).expect("one node").at_best(|| &scene.cards, &AnyPod::of(pod, scene.policy));
+        let worth = planned.map(|plan| score(&scene.state, &pod, &plan, &scene.policy));
+        let bound = table(&scene).at(0).expect("one node").at_best(|| &scene.state.node, &AnyPod::of(pod, scene.policy));
         prop_assert!(worth <= bound, "{worth:?}");
     }
 
@@ -142,18 +147,19 @@ proptest! {
     fn plan_within_the_free_amounts_verifies(mut scene in scene()) {
         (scene.allocated, scene.shares) = (Vec::new(), Vec::new());
         let Ok(plan) = scene.plan() else { return Ok(()) };
-        let all_taken = taken(&scene.cards, &scene.pod(), &plan).expect("it is a plan");
-        let held = scene.cards.iter().map(|card| card.held.host);
+        let all_taken = taken(&scene.state.node, &scene.pod(), &plan).expect("it is a plan");
+        let state = &mut scene.state;
+        let held = state.held.iter().map(|held| held.host).chain([state.host_elsewhere]);
         let host_memory = held.chain(all_taken.iter().map(|taken| taken.share.host)).sum();
-        for card in &mut scene.cards {
-            card.oversubscription = card.oversubscription.map(|of| Oversubscription { host_memory, ..of });
+        if let Some(of) = &mut change(state).oversubscription {
+            of.host_memory = host_memory;
         }
         for Taken { card, share, slots } in all_taken {
-            let card = &mut scene.cards[card];
-            card.held.memory = card.memory_capacity.saturating_sub(share.on_card());
-            card.held.cores = card.cores_capacity.saturating_sub(share.cores);
-            card.free_slots = slots;
+            let (held, card) = (&mut state.held[card], &state.node.cards[card]);
+            held.memory = card.memory_capacity().saturating_sub(share.on_card());
+            held.cores = card.cores_capacity().saturating_sub(share.cores);
+            held.slots = card.slots - slots;
         }
-        prop_assert_eq!(verify(&scene.cards, &scene.pod(), &plan), Ok(()));
+        prop_assert_eq!(verify(&scene.state, &scene.pod(), &plan), Ok(()));
     }
 }

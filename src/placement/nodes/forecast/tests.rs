@@ -1,11 +1,11 @@
 //! What is measured, on nodes small enough to work it out by hand; and what must hold for any.
 
-use divvy_api::{Cores, GpuRequest, Memory};
+use divvy_api::{Cores, GpuRequest, Memory, NodeCards};
 use proptest::prelude::*;
 
 use super::*;
-use crate::Card;
-use crate::tests::build::{cards, instances};
+use crate::NodeState;
+use crate::tests::build::{self, cards, instances, undivided};
 
 const GIB: u64 = 1 << 10;
 
@@ -26,19 +26,24 @@ fn expected(kinds: &[(Kind, u32)]) -> ExpectedRequests {
     }
 }
 
+/// Hardware of a card with 80 GiB.
+fn hardware() -> Hardware {
+    Hardware::new(&cards(1)[0], &NodeCards::default())
+}
+
 fn forecast(kinds: &[(Kind, u32)]) -> Forecast {
-    Forecast::new(&expected(kinds), &[Hardware::of(&cards(1)[0])])
+    Forecast::new(&expected(kinds), &[hardware()])
 }
 
 /// A node of cards with 80 GiB, of which so many GiB and cores are held.
 fn node(cpu_milli: u32, held: &[(u64, u32)]) -> FreeCapacity {
-    let mut cards: Vec<Card> = cards(held.len());
-    for (card, (gib, cores)) in cards.iter_mut().zip(held) {
-        card.held.memory = Memory::mib(gib * GIB);
-        card.held.cores = Cores::new(*cores);
-        card.held.pods = u32::from(*gib > 0);
+    let mut state = build::node(cards(held.len()));
+    for (of_card, (gib, cores)) in state.held.iter_mut().zip(held) {
+        of_card.memory = Memory::mib(gib * GIB);
+        of_card.cores = Cores::new(*cores);
+        of_card.pods = u32::from(*gib > 0);
     }
-    FreeCapacity::new(Some(cpu_milli), &cards, &vec![0; held.len()])
+    FreeCapacity::new(Some(cpu_milli), &state, &vec![0; held.len()])
 }
 
 fn usable(forecast: &Forecast, node: &FreeCapacity) -> f64 {
@@ -83,20 +88,23 @@ fn request_for_models_uses_only_those() {
 
 #[test]
 fn whole_instances_are_usable_by_requests_that_they_hold() {
-    let empty = |card: &Card, kind: &Kind| {
-        let forecast = Forecast::new(&expected(&[(kind.clone(), 1)]), &[Hardware::of(card)]);
-        let node = FreeCapacity::new(None, std::slice::from_ref(card), &[0]);
+    let empty = |state: &NodeState, kind: &Kind| {
+        let hardware = Hardware::new(&state.cards()[0], &state.node);
+        let forecast = Forecast::new(&expected(&[(kind.clone(), 1)]), &[hardware]);
+        let node = FreeCapacity::new(None, state, &[0]);
         (usable(&forecast, &node), forecast.allocatable(&node).cards)
     };
     let size = |free: f64, allocated: f64| move |found: (f64, f64)| close(found.0, free) && close(found.1, allocated);
-    let instance = &instances(&[40])[0];
+    let instance = &build::node(instances(&[40]));
     let (part, too_much) = (kind(1, 20, 0, 0), kind(1, 41, 0, 0));
     let strict = |kind: &Kind| Kind { instances: true, ..kind.clone() };
     assert!(size(750.0, 250.0)(empty(instance, &part)), "two parts fit, and need no compute");
     assert!(size(750.0, 750.0)(empty(instance, &strict(&part))), "it takes all of it");
     assert!(size(0.0, 0.0)(empty(instance, &strict(&too_much))));
-    assert!(size(0.0, 0.0)(empty(&cards(1)[0], &strict(&part))), "a GPU");
-    let undivided = &Card { undivided: true, memory_capacity: Memory::mib(80 * GIB), ..instance.clone() };
+    assert!(size(0.0, 0.0)(empty(&build::node(cards(1)), &strict(&part))), "a GPU");
+    let mut promised = instances(&[40]);
+    promised[0].scales.memory = 200;
+    let undivided = &undivided(build::node(promised));
     assert!(empty(undivided, &part).1 > 700.0, "nor does its node give it in parts");
     assert!(size(0.0, 0.0)(empty(undivided, &too_much)), "whatever is promised of it");
 }
@@ -158,8 +166,7 @@ fn of_model(kind: Kind, model: &str) -> Kind {
 
 /// Cards of two models.
 fn two_models() -> [Hardware; 2] {
-    let hardware = Hardware::of(&cards(1)[0]);
-    ["A100", "L4"].map(|model| Hardware { model: model.into(), ..hardware.clone() })
+    ["A100", "L4"].map(|model| Hardware { model: model.into(), ..hardware() })
 }
 
 #[test]

@@ -507,16 +507,16 @@ impl Cluster {
 
     fn check(&mut self) -> Result<(), TestCaseError> {
         let nodes = self.index.nodes();
-        let cards = || nodes.iter().flat_map(|node| &node.cards);
+        let cards = || nodes.iter().flat_map(|node| node.state.each());
         let of = |model: Option<&str>| -> u64 {
             cards()
-                .filter(|card| model.is_none_or(|model| *card.model == *model))
-                .map(|card| u64::from(card.held.pods))
+                .filter(|(card, _)| model.is_none_or(|model| *card.model == *model))
+                .map(|(_, held)| u64::from(held.pods))
                 .sum()
         };
         let used = [of(None), of(Some(T4))];
         if !self.is_wild && !self.preempts {
-            let overfilled = cards().find(|card| card.held.memory > card.memory_capacity);
+            let overfilled = cards().find(|(card, held)| held.memory > card.memory_capacity());
             prop_assert!(overfilled.is_none(), "{overfilled:?}");
             for (at, used) in used.into_iter().enumerate() {
                 let limit = self.limits[at].unwrap_or(u64::MAX).max(self.used[at]);
@@ -586,7 +586,7 @@ impl Cluster {
             let fits = |node: &&Arc<Node>| {
                 node.takes(&demand)
                     && node.refusal(&demand).is_none()
-                    && plan(&node.cards, &node.links, &allowed.request(), &policy).is_ok()
+                    && plan(&node.state, &allowed.request(), &policy).is_ok()
             };
             let nodes = self.index.nodes();
             let fitting = nodes.iter().find(fits).map(|node| &node.name);
@@ -618,7 +618,7 @@ impl Cluster {
         prop_assert!(state.astray.is_empty() && state.in_vain.is_empty() && state.queue.has_no_rests());
         drop(state);
         let nodes = self.index.nodes();
-        prop_assert!(nodes.iter().flat_map(|node| &node.cards).all(|card| card.held.pods == 0));
+        prop_assert!(nodes.iter().flat_map(|node| &node.state.held).all(|held| held.pods == 0));
         prop_assert_eq!(self.index.pods().len(), 0);
         Ok(())
     }

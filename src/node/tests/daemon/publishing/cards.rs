@@ -1,6 +1,6 @@
 //! Cards that fall ill, as the cluster hears of it.
 
-use divvy_api::gpunode::Health;
+use divvy_api::gpunode::HealthStatus;
 use fake_nvml::{CardState, Scenario};
 
 use crate::bench::cluster::events;
@@ -15,8 +15,9 @@ async fn unhealthy_gpu_and_its_recovery_are_published() {
     bench.change_scenario(|scenario| scenario.cards.iter_mut().for_each(|card| card.state = CardState::Lost));
     // What is held stays on offer; nothing is free.
     bench.until_offered([4096, 0, 0]).await;
-    let told =
-        bench.until_told("the cards", |status| status.cards.iter().all(|card| card.health == Health::Unhealthy)).await;
+    let told = bench
+        .until_told("the cards", |status| status.cards.iter().all(|card| card.health == HealthStatus::Unhealthy))
+        .await;
     assert!(told.cards.iter().all(|card| card.reason.is_some()) && told.summary.cards == "0/2", "{told:#?}");
     let said = |reason: &'static str| {
         move |view: &fake_apiserver::View<'_>| Some(events(view, reason)).filter(|all| all.len() == 2)

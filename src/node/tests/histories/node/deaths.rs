@@ -1,15 +1,12 @@
 //! Who dies and when, and the daemon's starts.
 
-use divvy_api::ResourceNames;
-use divvy_api::gpunode::Scales;
+use divvy_api::{Card, ResourceNames};
 use divvy_node::config::Advertise;
 use divvy_node::kubelet::advertise::{self, Listing, Offer};
-use divvy_node_core::inventory::CardInfo;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::Node;
-use crate::daemon::SLOTS;
 use crate::seen;
 
 /// Who dies during an Allocate, and when.
@@ -63,7 +60,7 @@ impl Node {
     }
 
     /// Until it has recovered, nothing is answered; by then every running container has its shares again.
-    fn start_daemon_with(&mut self, cards: Vec<CardInfo>) -> Result<(), TestCaseError> {
+    fn start_daemon_with(&mut self, cards: Vec<Card>) -> Result<(), TestCaseError> {
         self.late = None;
         let daemon = self.disk.open();
         daemon.set_cards(cards);
@@ -77,13 +74,7 @@ impl Node {
     }
 
     pub(super) fn advertise(&mut self) {
-        let listing = Listing {
-            names: ResourceNames::default(),
-            slots_per_card: SLOTS,
-            numa_topology: false,
-            scales: Scales::WHOLE,
-            advertise: Advertise::Amounts,
-        };
+        let listing = Listing { names: ResourceNames::default(), numa_topology: false, advertise: Advertise::Amounts };
         let allocator = self.daemon().allocator();
         let offers = advertise::offers(
             allocator.inventory(),

@@ -126,7 +126,6 @@ fn settings(name: &str, directory: &Path) -> PublishSettings {
         node_name: name.to_owned(),
         names: ResourceNames::default(),
         scales: Scales { memory: 100, cores: 100 },
-        oversubscription: None,
         tier: Tier::Shim,
         slots_per_card: SLOTS,
         advertise: Advertise::Amounts,

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use anyhow::Context as _;
 use divvy_api::annotation::PolicyName;
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, Memory, ResourceNames, Share, SlotId, Tier};
+use divvy_api::{Card, CardId, Links, Memory, ResourceNames, Share, SlotId, Tier};
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, SharedAllocator, lock};
-use divvy_node_core::inventory::{CardInfo, Driver, Inventory};
+use divvy_node_core::inventory::{DeviceInfo, Driver, Inventory};
 use divvy_node_core::ledger::reconcile::FoundContainer;
 use divvy_node_core::ledger::{Ledger, Nonce};
 use divvy_node_core::pod::{CgroupState, Pod, PodList};
 use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, SetupError};
-use divvy_placement::{Link, Links, Policy};
+use divvy_placement::Policy;
 
 /// GPUs of each node.
 pub(crate) const CARDS: usize = 8;
@@ -39,25 +39,23 @@ struct Nothing;
 fn inventory(name: &str) -> anyhow::Result<Inventory> {
     let card = |number: usize| {
         let id: CardId = format!("GPU-{name}-{number}").parse().context("UUID of a GPU")?;
-        let model = "NVIDIA H100 80GB HBM3".to_owned();
-        anyhow::Ok(CardInfo { model, ..CardInfo::healthy(id, Memory::mib(MEMORY)) })
+        let model = "NVIDIA H100 80GB HBM3".into();
+        let card = Card { model, slots: SLOTS, tier: Tier::Shim, ..Card::healthy(id, Memory::mib(MEMORY)) };
+        anyhow::Ok((card, DeviceInfo::default()))
     };
-    Ok(Inventory {
-        driver: Some(Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) }),
-        cards: (0..CARDS).map(card).collect::<Result<_, _>>()?,
-        links: Links::new(CARDS, |_, _| Link::NvLink(18)),
-        problem: None,
-    })
+    let cards: Vec<_> = (0..CARDS).map(card).collect::<Result<_, _>>()?;
+    let driver = Driver { version: "580.95.05".to_owned(), cuda: Some("13.0".to_owned()) };
+    Ok(Inventory { driver: Some(driver), ..Inventory::new(cards, Links::nvswitch(CARDS, 18)) })
 }
 
 /// Slots that nobody holds.
 fn free(allocator: &Allocator) -> BTreeSet<SlotId> {
-    let free = |card: &CardInfo| {
+    let free = |card: &Card| {
         let held = allocator.ledger().allocations().slots_held(&card.id, None);
         let id = card.id.clone();
         (0..SLOTS).filter(move |slot| !held.contains(slot)).map(move |slot| id.slot(slot))
     };
-    allocator.inventory().cards.iter().flat_map(free).collect()
+    allocator.inventory().cards().iter().flat_map(free).collect()
 }
 
 // === impl Node ===
@@ -69,9 +67,6 @@ impl Node {
             node_name: name.to_owned(),
             names: ResourceNames::default(),
             defaults: Defaults::default(),
-            slots_per_card: SLOTS,
-            scales: divvy_api::gpunode::Scales::WHOLE,
-            oversubscription: None,
             policy: Policy { name: PolicyName::default(), seed: 0 },
             accounting_namespaces: BTreeSet::new(),
         };

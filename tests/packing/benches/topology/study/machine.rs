@@ -1,6 +1,6 @@
 //! Machines, and what of their links can be seen.
 
-use divvy_placement::{Link, Links};
+use divvy_api::{Link, Links};
 
 use super::CardSet;
 

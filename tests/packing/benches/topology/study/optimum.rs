@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use divvy_placement::Link;
+use divvy_api::Link;
 
 use super::machine::subsets;
 use super::{CardSet, Machine};

@@ -6,8 +6,8 @@ mod product;
 
 use std::collections::HashMap;
 
+use divvy_api::Link;
 use divvy_api::annotation::PolicyName;
-use divvy_placement::Link;
 use rand::seq::IteratorRandom as _;
 
 use super::machine::positions;

@@ -3,10 +3,16 @@
 mod known;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// The best path between two cards, worst first: the classes of `nvidia-smi topo -m`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub enum Link {
     /// Across sockets (`SYS`).
     #[default]
@@ -23,6 +29,15 @@ pub enum Link {
     NvLink(u32),
 }
 
+/// GPUs of which every two are linked at least so well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkedCards {
+    /// Class of `nvidia-smi topo -m`.
+    pub link: Link,
+    /// Positions in `cards`.
+    pub cards: Vec<u32>,
+}
+
 /// Not a class of `nvidia-smi topo -m`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is not a link: expected SYS, NODE, PHB, PXB, PIX or NV and a number")]
@@ -30,8 +45,8 @@ pub struct UnknownLink(String);
 
 /// Links of every pair of a node's cards, by card position.
 ///
-/// Made once per node; what placement derives from the table is kept with it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Made once per node; what a comparison of sets of cards needs of the table is kept with it.
+#[derive(Clone, Debug, Default)]
 pub struct Links {
     cards: usize,
     /// Row-major, `cards` × `cards`.
@@ -49,11 +64,11 @@ struct Level {
     near: Vec<CardSet>,
 }
 
-/// A set of card positions.
-pub(crate) type CardSet = u32;
+/// A set of card positions, a bit each.
+pub type CardSet = u32;
 
 /// Cards beyond these are left out of [`Links::value`]: nodes with more have MIG instances, which aren't linked.
-pub(crate) const LINKED_CARDS: usize = CardSet::BITS as usize;
+pub const LINKED_CARDS: usize = CardSet::BITS as usize;
 
 /// Sizes of card sets that jobs ask for.
 const SET_SIZES: [u32; 3] = [2, 4, 8];
@@ -62,10 +77,10 @@ const SET_SIZES: [u32; 3] = [2, 4, 8];
 
 impl Link {
     /// Above all classes that exist; more NVLinks than this make no difference.
-    pub(crate) const BEST_RANK: u64 = 64;
+    pub const BEST_RANK: u64 = 64;
 
     /// 0 for the worst; comparable between nodes.
-    pub(crate) fn rank(self) -> u64 {
+    pub fn rank(self) -> u64 {
         match self {
             Self::System => 0,
             Self::Node => 1,
@@ -105,6 +120,20 @@ impl FromStr for Link {
     }
 }
 
+impl TryFrom<String> for Link {
+    type Error = UnknownLink;
+
+    fn try_from(text: String) -> Result<Self, UnknownLink> {
+        text.parse()
+    }
+}
+
+impl From<Link> for String {
+    fn from(link: Link) -> Self {
+        link.to_string()
+    }
+}
+
 // === impl Links ===
 
 impl Links {
@@ -124,6 +153,51 @@ impl Links {
         links
     }
 
+    /// The links of `cards` cards by groups, as a `GpuNode` has them; positions that don't exist are passed over.
+    pub fn from_groups(cards: usize, groups: &[LinkedCards]) -> Self {
+        let mut best = vec![Link::System; cards * cards];
+        for LinkedCards { link, cards: group } in groups {
+            let group: Vec<usize> = group.iter().map(|card| *card as usize).filter(|card| *card < cards).collect();
+            for (a, b) in group.iter().flat_map(|a| group.iter().map(move |b| (*a, *b))) {
+                best[a * cards + b] = best[a * cards + b].max(*link);
+            }
+        }
+        Self::new(cards, |a, b| best[a * cards + b])
+    }
+
+    /// The links by groups, those of the best class first: eight cards behind an NVSwitch are one group.
+    pub fn groups(&self) -> Vec<LinkedCards> {
+        let pairs = (0..self.cards).flat_map(|a| (a + 1..self.cards).map(move |b| (a, b)));
+        let mut pairs: Vec<(Link, usize, usize)> = pairs.map(|(a, b)| (self.get(a, b), a, b)).collect();
+        pairs.retain(|(link, ..)| *link != Link::System);
+        pairs.sort_by(|(one, ..), (other, ..)| other.cmp(one));
+        let mut groups: Vec<(Link, Vec<usize>)> = Vec::new();
+        for (link, a, b) in pairs {
+            let is_known =
+                |(class, group): &(Link, Vec<usize>)| *class == link && group.contains(&a) && group.contains(&b);
+            if !groups.iter().any(is_known) {
+                groups.push((link, self.group_around(a, b, link)));
+            }
+        }
+        let position = |card: usize| u32::try_from(card).expect("a table of 2^32 cards fits into no memory");
+        groups
+            .into_iter()
+            .map(|(link, cards)| LinkedCards { link, cards: cards.into_iter().map(position).collect() })
+            .collect()
+    }
+
+    /// Two cards that are linked so well, and others with which every two still are.
+    fn group_around(&self, a: usize, b: usize, link: Link) -> Vec<usize> {
+        let mut group = vec![a, b];
+        for other in (0..self.cards).filter(|other| *other != a && *other != b) {
+            if group.iter().all(|card| self.get(*card, other) >= link) {
+                group.push(other);
+            }
+        }
+        group.sort_unstable();
+        group
+    }
+
     /// Number of cards.
     pub fn cards(&self) -> usize {
         self.cards
@@ -141,24 +215,24 @@ impl Links {
     }
 
     /// Whether two cards have the same links to every other card.
-    pub(crate) fn are_twins(&self, a: usize, b: usize) -> bool {
+    pub fn are_twins(&self, a: usize, b: usize) -> bool {
         self.twins.get(a) == self.twins.get(b)
     }
 
     /// The rank of the best worst link that this set can have once `missing` of the others have joined it; `None` if they
     /// are too few.
-    pub(crate) fn best_with(&self, set: CardSet, missing: u32, others: CardSet) -> Option<u64> {
+    pub fn best_with(&self, set: CardSet, missing: u32, others: CardSet) -> Option<u64> {
         self.levels.iter().find(|level| level.can_complete(set, missing, others)).map(|level| level.rank)
     }
 
     /// Whether some cards are better linked than others.
-    pub(crate) fn vary(&self) -> bool {
+    pub fn vary(&self) -> bool {
         self.levels.len() > 1
     }
 
     /// What a set of free cards is worth to jobs of 2, 4 and 8 cards: the best worst-link that each can have there. Then,
     /// in the lower half of the number, the links that are left.
-    pub(crate) fn value(&self, free: CardSet) -> u64 {
+    pub fn value(&self, free: CardSet) -> u64 {
         let best =
             |size| self.levels.iter().find(|level| level.has_clique(free, size)).map_or(0, |level| 1 + level.rank);
         let sets: u64 = SET_SIZES.into_iter().map(best).sum();
@@ -186,6 +260,23 @@ impl Links {
         classes.into_iter().map(level).collect()
     }
 }
+
+/// All else follows from the table.
+impl PartialEq for Links {
+    fn eq(&self, other: &Self) -> bool {
+        self.cards == other.cards && self.table == other.table
+    }
+}
+
+impl Eq for Links {}
+
+impl Hash for Links {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.table.hash(state);
+    }
+}
+
+// === impl Level ===
 
 impl Level {
     /// Whether `size` of these cards are linked so well in every pair.

@@ -1,60 +1,8 @@
-//! A card as placement sees it, and why a request doesn't fit on it.
+//! Why a card can't take a request.
 
 use std::fmt;
-use std::sync::Arc;
 
-use divvy_api::gpunode::Oversubscription;
-use divvy_api::{CardId, Cores, Memory, MigProfile, Share, Tier};
-
-/// A card of a node, with what other pods hold of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
-    /// The card's UUID.
-    pub id: CardId,
-    /// Product name as NVML gives it; shared between the cards of many nodes.
-    pub model: Arc<str>,
-    /// MIG profile of the resource by which it is requested; `None`: `nvidia.com/gpu`.
-    pub profile: Option<MigProfile>,
-    /// Physical memory, which percentages are of.
-    pub memory: Memory,
-    /// Allocatable memory: physical memory × the configured scale, which is 1 at most.
-    pub memory_capacity: Memory,
-    /// Allocatable compute: 100 × the configured scale.
-    pub cores_capacity: Cores,
-    /// Whether new shares are given from it.
-    pub healthy: bool,
-    /// NUMA node, where known.
-    pub numa: Option<u32>,
-    /// Slots that no other pod holds; those of the pod to be placed count as free.
-    pub free_slots: u32,
-    /// Shares of other pods; the pod to be placed is left out.
-    pub held: Held,
-    /// Whether it is allocated whole or not at all; then so are all cards of its node.
-    pub undivided: bool,
-    /// Tier by which shares of it are enforced, at least.
-    pub tier: Tier,
-    /// How its memory is oversubscribed for pods that ask for it; the same for all cards of its node. The host memory is all
-    /// of the node's, whatever is held of it.
-    pub oversubscription: Option<Oversubscription>,
-    /// Measured utilisation beyond what is allocated of it, in percent; 0 where that isn't known or doesn't count. Ranks
-    /// cards, and makes none unschedulable.
-    pub busy: u8,
-}
-
-/// Sum of the shares that pods hold of one card, each pod at its peak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// Allocated memory of the card.
-    pub memory: Memory,
-    /// Host memory that is booked in addition: more than nothing if, and only if, the card's memory is oversubscribed.
-    pub host: Memory,
-    /// Allocated compute.
-    pub cores: Cores,
-    /// Whether one pod holds it exclusively.
-    pub exclusive: bool,
-    /// Pods that hold a share.
-    pub pods: u32,
-}
+use divvy_api::{Cores, Memory, Tier};
 
 /// Why a card can't take a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,9 +108,6 @@ pub fn summary(reasons: &[Option<Reason>]) -> String {
     format!("Insufficient GPUs ({})", details.join("; "))
 }
 
-/// In percent.
-const BUSY_STEP: u8 = 25;
-
 /// What keeps a request from the cards of a node, without amounts: many nodes have one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lacking(u32);
@@ -172,47 +117,6 @@ pub struct Lacking(u32);
 enum Amount {
     Memory(Memory),
     Cores(Cores),
-}
-
-/// Memory that counts as much as one card's compute, in MiB: the unit has to be the same on all cards and nodes.
-const REFERENCE_MEMORY: u64 = 80 << 10;
-
-/// Memory and compute together, in thousandths of a card with 80 GiB.
-#[inline]
-pub(crate) fn size(memory: Memory, cores: Cores) -> u64 {
-    let memory = memory.as_mib().saturating_mul(1000) / REFERENCE_MEMORY;
-    u64::midpoint(memory, u64::from(cores.units()) * 10)
-}
-
-// === impl Card ===
-
-impl Card {
-    /// Allocatable memory and compute together, in thousandths of a card with 80 GiB.
-    pub fn size(&self) -> u64 {
-        size(self.memory_capacity, self.cores_capacity)
-    }
-
-    /// Steps of measured utilisation beyond what is allocated. They are coarse: measurements waver, and a few percent are no
-    /// reason to fragment another card.
-    pub(crate) fn busy_steps(&self) -> u8 {
-        self.busy.min(100) / BUSY_STEP
-    }
-}
-
-// === impl Held ===
-
-impl Held {
-    /// What is held with one pod more.
-    #[must_use]
-    pub fn with(self, share: &Share) -> Self {
-        Self {
-            memory: self.memory.saturating_add(share.on_card()),
-            host: self.host.saturating_add(share.host),
-            cores: self.cores.saturating_add(share.cores),
-            exclusive: self.exclusive || share.exclusive,
-            pods: self.pods.saturating_add(1),
-        }
-    }
 }
 
 // === impl Lacking ===

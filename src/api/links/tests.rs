@@ -54,3 +54,31 @@ proptest! {
         prop_assert!(twins || a >= cards || b >= cards);
     }
 }
+
+#[test]
+fn cards_behind_a_switch_are_one_group() {
+    let groups = |links: Links| links.groups().into_iter().map(|group| format!("{} {:?}", group.link, group.cards));
+    assert_eq!(groups(Links::nvswitch(4, 18)).collect::<Vec<_>>(), ["NV18 [0, 1, 2, 3]"]);
+    assert_eq!(
+        groups(Links::pcie(4)).collect::<Vec<_>>(),
+        ["PIX [0, 1]", "PIX [2, 3]"],
+        "what only the system links is in no group"
+    );
+    assert_eq!(groups(Links::dgx1()).count(), 12, "of 16 linked pairs");
+}
+
+proptest! {
+    #[test]
+    fn links_survive_their_groups(cards in 0usize..9, classes in prop::collection::vec(0u32..8, 36)) {
+        let link = |a: usize, b: usize| match classes[(a * 5 + b * 7) % 36] {
+            0 => Link::System,
+            1 => Link::Node,
+            2 => Link::HostBridge,
+            3 => Link::MultiSwitch,
+            4 => Link::SingleSwitch,
+            more => Link::NvLink(more),
+        };
+        let links = Links::new(cards, link);
+        prop_assert_eq!(&Links::from_groups(cards, &links.groups()), &links);
+    }
+}
