@@ -55,10 +55,6 @@ struct Hello {
     /// Name of the kubeconfig's context.
     #[serde(skip_serializing_if = "Option::is_none")]
     context: Option<String>,
-    /// Namespace of pods that are named without one.
-    namespace: String,
-    /// Version of this program.
-    program: &'static str,
     divvy_namespace: String,
 }
 
@@ -89,8 +85,6 @@ pub async fn serve(
         version: "v1",
         server: cluster.url().to_owned(),
         context: cluster.context().map(str::to_owned),
-        namespace: cluster.client().default_namespace().to_owned(),
-        program: env!("CARGO_PKG_VERSION"),
         divvy_namespace,
     };
     let (cluster, state) = (Arc::new(cluster), Arc::new(State::new(Index::new(config.clone()))));

@@ -29,8 +29,6 @@ macro_rules! file {
 /// All files.
 pub(super) const FILES: &[File] = &[
     file!("answers.js", JAVASCRIPT),
-    file!("changes.js", JAVASCRIPT),
-    file!("chart.js", JAVASCRIPT),
     file!("connection.js", JAVASCRIPT),
     file!("dom.js", JAVASCRIPT),
     file!("explanation.js", JAVASCRIPT),
@@ -38,19 +36,13 @@ pub(super) const FILES: &[File] = &[
     file!("find.js", JAVASCRIPT),
     file!("format.js", JAVASCRIPT),
     file!("gpu.js", JAVASCRIPT),
-    file!("grid.js", JAVASCRIPT),
-    file!("heatmap.js", JAVASCRIPT),
-    file!("history.js", JAVASCRIPT),
     file!("holding.js", JAVASCRIPT),
     file!("hue.js", JAVASCRIPT),
     file!("index.html", HTML),
     file!("keys.js", JAVASCRIPT),
     file!("main.js", JAVASCRIPT),
     file!("node.js", JAVASCRIPT),
-    file!("nodecard.js", JAVASCRIPT),
-    file!("nodemap.js", JAVASCRIPT),
     file!("nodes.js", JAVASCRIPT),
-    file!("nodetable.js", JAVASCRIPT),
     file!("overview.js", JAVASCRIPT),
     file!("panels.js", JAVASCRIPT),
     file!("parts.js", JAVASCRIPT),
@@ -65,6 +57,7 @@ pub(super) const FILES: &[File] = &[
     file!("style.css", CSS),
     file!("summary.js", JAVASCRIPT),
     file!("usage.js", JAVASCRIPT),
+    file!("views.js", JAVASCRIPT),
     file!("waiting.js", JAVASCRIPT),
 ];
 

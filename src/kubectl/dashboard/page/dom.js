@@ -1,15 +1,18 @@
 // Elements from descriptions. All text is set as text, so nothing that comes from the cluster can become markup.
 
-const SVG = 'http://www.w3.org/2000/svg';
-
 /**
- * Describes an element. Of its properties, `key` finds it again among its siblings, `style` is an object of CSS
- * properties, `on…` are handlers, and the others are attributes. Children are descriptions, texts, or lists of them.
+ * Describes an element: its tag with its classes, as in `p.quiet`, its properties if it has any, and its children. Of
+ * the properties, `key` finds it again among its siblings, `style` is an object of CSS properties, `on…` are handlers,
+ * and the others are attributes. Children are descriptions, texts, or lists of them.
  */
-export function h(tag, properties, ...children) {
-  const { key, ...rest } = properties ?? {};
-  return { tag, key, properties: rest, children: flat(children) };
+export function h(name, ...rest) {
+  const [tag, ...classes] = name.split('.');
+  const { key, ...properties } = isProperties(rest[0]) ? rest.shift() : {};
+  if (classes.length > 0) properties.class = classes.join(' ');
+  return { tag, key, properties, children: flat(rest) };
 }
+
+const isProperties = value => typeof value === 'object' && value && !Array.isArray(value) && !('children' in value);
 
 function flat(children) {
   return children
@@ -19,14 +22,14 @@ function flat(children) {
 
 /** Makes the children of an element those described, and keeps elements that are there already. */
 export function render(parent, ...children) {
-  update(parent, flat(children), parent.namespaceURI === SVG);
+  update(parent, flat(children));
 }
 
 const rendered = new WeakMap();
 const keyOf = child => (typeof child === 'object' ? child.key : undefined);
 const tagOf = child => (typeof child === 'object' ? child.tag : '#text');
 
-function update(parent, children, inSvg) {
+function update(parent, children) {
   const keys = new Set(children.map(keyOf));
   const keyed = new Map();
   for (const node of [...parent.childNodes]) {
@@ -43,7 +46,7 @@ function update(parent, children, inSvg) {
     if (fits) {
       change(node, child);
     } else {
-      node = create(child, inSvg);
+      node = create(child);
     }
     if (node === next) next = next.nextSibling;
     else parent.insertBefore(node, next);
@@ -55,16 +58,15 @@ function update(parent, children, inSvg) {
   }
 }
 
-function create(child, inSvg) {
+function create(child) {
   if (typeof child !== 'object') {
     const text = document.createTextNode(child);
     rendered.set(text, child);
     return text;
   }
-  const isSvg = inSvg || child.tag === 'svg';
-  const node = isSvg ? document.createElementNS(SVG, child.tag) : document.createElement(child.tag);
+  const node = document.createElement(child.tag);
   setAll(node, {}, child.properties);
-  update(node, child.children, isSvg);
+  update(node, child.children);
   // A select takes its value only once it has its options.
   if ('value' in child.properties) node.value = child.properties.value;
   rendered.set(node, child);
@@ -80,7 +82,7 @@ function change(node, child) {
     return;
   }
   setAll(node, before.properties, child.properties);
-  update(node, child.children, node.namespaceURI === SVG);
+  update(node, child.children);
   if ('value' in child.properties && document.activeElement !== node) node.value = child.properties.value;
 }
 

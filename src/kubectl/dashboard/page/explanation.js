@@ -2,7 +2,7 @@
 
 import { groups } from './answers.js';
 import { h } from './dom.js';
-import { ageSince, count, exactMemory, memory, number, quoted, shortIds } from './format.js';
+import { age, count, memory, number, quoted, shortIds } from './format.js';
 import { command, gpuName, nodeName, podName, section, table } from './parts.js';
 
 /** Nodes of a group that are shown at first, and with each further step. */
@@ -10,56 +10,26 @@ const STEP = 20;
 /** An answer isn't asked for anew until it is this old, in ms. */
 const LEAST_AGE = 30_000;
 
-function asks(document) {
-  const containers = document.asks?.containers;
-  if (!containers?.length) return undefined;
-  const amount = value => (typeof value === 'number' ? exactMemory(value) : String(value ?? '–'));
-  const rows = containers.map(one => [
-    one.name,
-    one.kind,
-    number(one.cards),
-    one.profile ?? '–',
-    amount(one.memory),
-    number(one.cores),
-    one.exclusive ? 'yes' : 'no',
-  ]);
-  const wishes = Object.entries(document.asks.wishes ?? {}).map(([name, value]) =>
-    h('li', { class: 'mono' }, `${name}: ${value}`),
-  );
-  return section(
-    'Requests',
-    { class: 'panel' },
-    table(
-      'Requests of the containers',
-      ['Container', 'Kind', 'GPUs', 'MIG profile', 'Memory of each', 'Cores of each', 'Exclusive'],
-      rows,
-    ),
-    wishes.length > 0 && [h('h3', null, 'Annotations'), h('ul', { class: 'plain' }, wishes)],
-  );
+/** Annotations by which the pod says where it may run. */
+function wishes(document) {
+  const wishes = Object.entries(document.asks?.wishes ?? {});
+  if (wishes.length === 0) return undefined;
+  const line = ([name, value]) => h('li.mono', `${name}: ${value}`);
+  return section('Annotations', 'panel', h('ul.plain', wishes.map(line)));
+}
+
+function suggestion({ text, command: line, node, pods = [], cards = [] }) {
+  const links = [
+    node && ['Node ', nodeName(node)],
+    pods.map(pod => [' Pod ', podName({ namespace: pod.namespace, pod: pod.name })]),
+    cards.map(uuid => [' GPU ', gpuName(uuid)]),
+  ];
+  return h('li', h('p', String(text)), line && command(String(line)), h('p.quiet.links', links));
 }
 
 function suggestions(list) {
-  if (list.length === 0) return h('p', { class: 'quiet' }, 'No single change that would let the pod run was found.');
-  return h(
-    'ol',
-    { class: 'suggestions' },
-    list.map(({ text, command: line, node, pods = [], cards = [] }) =>
-      h(
-        'li',
-        null,
-        h('p', null, String(text)),
-        line && command(String(line)),
-        (node || pods.length > 0 || cards.length > 0) &&
-          h(
-            'p',
-            { class: 'quiet links' },
-            node && ['Node ', nodeName(node)],
-            pods.map(pod => [' Pod ', podName({ namespace: pod.namespace, pod: pod.name })]),
-            cards.map(uuid => [' GPU ', gpuName(uuid)]),
-          ),
-      ),
-    ),
-  );
+  if (list.length === 0) return h('p.quiet', 'No single change that would let the pod run was found.');
+  return h('ol.suggestions', list.map(suggestion));
 }
 
 /** The explanation of a pod; `changed()` is called when there is something new to draw. */
@@ -93,43 +63,42 @@ export class Explanation {
 
   /** What is known by now; `pod` is the pod as the events have it, if they do. */
   draw(pod) {
-    const status = this.#asking
-      ? h('p', { class: 'quiet', role: 'status' }, 'Asking the nodes; this takes up to 10 seconds on large clusters.')
-      : this.#answer &&
-        h(
-          'p',
-          { class: 'quiet' },
-          `Asked ${ageSince(new Date(this.#answer.at).toISOString(), this.#app.now())} ago. `,
-          h('button', { type: 'button', onclick: () => this.#ask(pod?.verdict) }, 'Ask again'),
-        );
-    if (!this.#answer) return status;
-    if (this.#answer.error)
-      return [h('p', { class: 'note bad-note' }, `The explanation failed: ${this.#answer.error}`), status];
-    const { document } = this.#answer;
-    if (!['waiting', 'bound'].includes(document.state?.phase)) {
-      return [h('p', null, String(document.verdict ?? '')), status, asks(document)];
-    }
+    if (!this.#answer) return this.#status(pod);
+    const { document, error, groups } = this.#answer;
+    if (error) return [h('p.note.bad-note', `The explanation failed: ${error}`), this.#status(pod)];
+    const verdict = h('p', String(document.verdict ?? ''));
+    if (!['waiting', 'bound'].includes(document.state?.phase)) return [verdict, this.#status(pod), wishes(document)];
+    const name = `-n ${quoted(this.#namespace)} ${quoted(this.#name)}`;
     return [
       section(
         'What would help',
-        { class: 'panel attention' },
-        pod?.verdict !== document.verdict && h('p', null, String(document.verdict ?? '')),
-        (document.remarks ?? []).map(remark => h('p', { class: 'note' }, String(remark))),
+        'panel.attention',
+        pod?.verdict !== document.verdict && verdict,
+        (document.remarks ?? []).map(remark => h('p.note', String(remark))),
         document.fitting > 0
-          ? h('p', null, 'There are GPUs for it. If it keeps waiting, kubectl describe pod says what else it lacks.')
+          ? h('p', 'There are GPUs for it. If it keeps waiting, kubectl describe pod says what else it lacks.')
           : suggestions(document.suggestions ?? []),
-        command(`kubectl divvy explain -n ${quoted(this.#namespace)} ${quoted(this.#name)}`),
-        command(`kubectl describe pod -n ${quoted(this.#namespace)} ${quoted(this.#name)}`),
-        status,
+        command(`kubectl divvy explain ${name}`),
+        command(`kubectl describe pod ${name}`),
+        this.#status(pod),
       ),
-      asks(document),
-      this.#answer.groups.length > 0 &&
+      wishes(document),
+      groups.length > 0 &&
         section(
           'Answers of the nodes',
-          { class: 'panel' },
-          this.#answer.groups.map(group => this.#group(group)),
+          'panel',
+          groups.map(group => this.#group(group)),
         ),
     ];
+  }
+
+  #status(pod) {
+    const asking = 'Asking the nodes; this takes up to 10 seconds on large clusters.';
+    if (this.#asking) return h('p.quiet', { role: 'status' }, asking);
+    if (!this.#answer) return undefined;
+    const ago = age(this.#app.now() - this.#answer.at);
+    const again = h('button', { type: 'button', onclick: () => this.#ask(pod?.verdict) }, 'Ask again');
+    return h('p.quiet', `Asked ${ago} ago. `, again);
   }
 
   async #ask(verdict) {
@@ -147,77 +116,57 @@ export class Explanation {
   }
 
   #group(group) {
-    const most = this.#shown.get(group.key) ?? STEP;
-    const toggle = (key, event) => {
+    const { key, nodes, reason, title } = group;
+    const most = this.#shown.get(key) ?? STEP;
+    const more = () => {
+      this.#shown.set(key, most + 5 * STEP);
+      this.#changed();
+    };
+    const head = [h('b', `${count(nodes.length, 'node')}: `), reason ?? title, reason && h('span.quiet', title)];
+    return this.#details('group', key, head, () => [
+      nodes.slice(0, most).map(node => this.#node(node, group)),
+      nodes.length > most && h('button', { type: 'button', onclick: more }, `Show more of ${number(nodes.length)}`),
+    ]);
+  }
+
+  #node({ name, reason, container, closed, cards = [] }, group) {
+    const head = [
+      name,
+      reason !== group.reason && h('span.quiet', reason),
+      container && h('span.quiet', `container ${container}`),
+    ];
+    return this.#details('answer', `${group.key}\n${name}`, head, () => [
+      h('p', nodeName(name), closed && h('span.quiet', ` takes no pods: ${closed}`)),
+      gpuTable(name, cards),
+    ]);
+  }
+
+  /** What can be opened; it has no content before, as there can be thousands. */
+  #details(kind, key, head, content) {
+    const open = this.#opened.has(key);
+    const ontoggle = event => {
       if (event.target.open === this.#opened.has(key)) return;
       if (event.target.open) this.#opened.add(key);
       else this.#opened.delete(key);
       this.#changed();
     };
-    const nodes =
-      this.#opened.has(group.key) &&
-      group.nodes.slice(0, most).map(node => {
-        const key = `${group.key}\n${node.name}`;
-        return h(
-          'details',
-          { key, class: 'answer', open: this.#opened.has(key), ontoggle: event => toggle(key, event) },
-          h(
-            'summary',
-            null,
-            node.name,
-            node.reason !== group.reason && h('span', { class: 'quiet' }, node.reason),
-            node.container && h('span', { class: 'quiet' }, `container ${node.container}`),
-          ),
-          this.#opened.has(key) && [
-            h(
-              'p',
-              null,
-              nodeName(node.name),
-              node.closed && h('span', { class: 'quiet' }, ` takes no pods: ${node.closed}`),
-            ),
-            gpusOf(node),
-          ],
-        );
-      });
-    return h(
-      'details',
-      {
-        key: group.key,
-        class: 'group',
-        open: this.#opened.has(group.key),
-        ontoggle: event => toggle(group.key, event),
-      },
-      h(
-        'summary',
-        null,
-        h('b', null, `${count(group.nodes.length, 'node')}: `),
-        group.reason ?? group.title,
-        group.reason && h('span', { class: 'quiet' }, group.title),
-      ),
-      nodes,
-      this.#opened.has(group.key) &&
-        group.nodes.length > most &&
-        h(
-          'button',
-          { type: 'button', onclick: () => (this.#shown.set(group.key, most + 5 * STEP), this.#changed()) },
-          `Show more of ${number(group.nodes.length)}`,
-        ),
-    );
+    return h(`details.${kind}`, { key, open, ontoggle }, h('summary', head), open && content());
   }
 }
 
 /** The GPUs of a node as the pod finds them. */
-function gpusOf(node) {
-  const ids = shortIds((node.cards ?? []).map(card => card.uuid));
-  const rows = (node.cards ?? []).map((card, at) => [
-    gpuName(card.uuid, ids[at]),
-    card.model ?? '–',
-    `${memory(card.memoryMi?.free ?? 0)} of ${memory(card.memoryMi?.capacity ?? 0)}`,
-    `${number(card.cores?.free ?? 0)} of ${number(card.cores?.capacity ?? 0)}`,
-    number(card.pods ?? 0),
-    card.chosen ? 'would be chosen' : (card.reason ?? 'would do by itself'),
-  ]);
-  return rows.length > 0
-    ? table(`GPUs of ${node.name}`, ['GPU', 'Model', 'Memory free', 'Cores free', 'Pods', 'Reason'], rows)
-    : h('p', { class: 'quiet' }, 'The node reports no GPUs.');
+function gpuTable(node, cards) {
+  if (cards.length === 0) return h('p.quiet', 'The node reports no GPUs.');
+  const ids = shortIds(cards.map(card => card.uuid));
+  const free = (amounts, text) => `${text(amounts?.free ?? 0)} of ${text(amounts?.capacity ?? 0)}`;
+  const columns = [
+    ['GPU', ({ uuid, at }) => gpuName(uuid, ids[at])],
+    ['Model', ({ model }) => model ?? '–'],
+    ['Memory free', ({ memoryMi }) => free(memoryMi, memory)],
+    ['Cores free', ({ cores }) => free(cores, number)],
+    ['Pods', ({ pods = 0 }) => number(pods)],
+    ['Reason', ({ chosen, reason }) => (chosen ? 'would be chosen' : (reason ?? 'would do by itself'))],
+  ];
+  const rows = cards.map((card, at) => ({ ...card, at }));
+  return table(`GPUs of ${node}`, columns, rows);
 }

@@ -2,25 +2,18 @@
 
 import { trouble } from './holding.js';
 
-/** Filters of nodes by state, with their names for people. */
+/** Filters of nodes by state: their names for people, and their tests. */
 export const STATES = {
-  problems: 'With problems',
-  unhealthy: 'Unhealthy GPUs',
-  cordoned: 'Cordoned GPUs',
-  closed: 'Takes no pods',
-  reserved: 'Reserved GPUs',
-  free: 'Free memory',
+  problems: ['With problems', ({ node, summary }) => isClosed(node) || isTroubled(summary)],
+  unhealthy: ['Unhealthy GPUs', ({ summary }) => summary.unhealthy > 0],
+  cordoned: ['Cordoned GPUs', ({ summary }) => summary.cordoned > 0],
+  closed: ['Takes no pods', ({ node }) => !node.takesPods],
+  reserved: ['Reserved GPUs', ({ node }) => node.reservations.length > 0],
+  free: ['Free memory', ({ summary }) => summary.memory.free > 0],
 };
 
-const IN_STATE = {
-  problems: ({ node, summary }) =>
-    node.problems.length > 0 || !node.takesPods || summary.unhealthy > 0 || summary.cordoned > 0,
-  unhealthy: ({ summary }) => summary.unhealthy > 0,
-  cordoned: ({ summary }) => summary.cordoned > 0,
-  closed: ({ node }) => !node.takesPods,
-  reserved: ({ node }) => node.reservations.length > 0,
-  free: ({ summary }) => summary.memory.free > 0,
-};
+const isClosed = node => node.problems.length > 0 || !node.takesPods;
+const isTroubled = summary => summary.unhealthy + summary.cordoned > 0;
 
 /** Words of a search; each must occur. */
 export const words = query =>
@@ -45,7 +38,7 @@ export function searchText(entry) {
 /** A test for nodes. */
 export function nodeFilter({ q, namespace, model, state }) {
   const wanted = words(q);
-  const inState = Object.hasOwn(IN_STATE, state) ? IN_STATE[state] : undefined;
+  const [, inState] = Object.hasOwn(STATES, state) ? STATES[state] : [];
   return entry =>
     (!namespace || entry.summary.pods.some(pod => pod.namespace === namespace)) &&
     (!model || entry.summary.models.has(model)) &&
@@ -130,20 +123,11 @@ export function troubles(entries) {
   const gpus = [];
   const nodes = [];
   for (const { node, summary } of entries) {
-    if (node.problems.length > 0 || !node.takesPods) nodes.push(node);
-    if (summary.unhealthy + summary.cordoned === 0) continue;
-    for (const gpu of node.gpus) {
-      if (trouble(gpu)) gpus.push({ node, gpu });
-    }
+    if (isClosed(node)) nodes.push(node);
+    if (isTroubled(summary)) gpus.push(...node.gpus.filter(trouble).map(gpu => ({ node, gpu })));
   }
   // A cordon is somebody's wish, and comes last.
   const isWish = ({ gpu }) => (gpu.health === 'Healthy' ? 1 : 0);
   gpus.sort((a, b) => isWish(a) - isWish(b));
   return { gpus, nodes };
-}
-
-/** Steps of a GPU's fullness that the map has colours for: 0 for nothing, 5 for all. */
-export function fullnessStep(part) {
-  if (part <= 0) return 0;
-  return part >= 0.995 ? 5 : 1 + Math.min(3, Math.floor(part * 4));
 }

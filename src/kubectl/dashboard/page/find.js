@@ -5,6 +5,25 @@ import { gpuLink, modelLink, namespaceLink, nodeLink, podLink } from './route.js
 
 /** Objects of each kind that are listed. */
 const MOST = 6;
+const KINDS = ['Nodes', 'Pods', 'GPUs', 'Namespaces', 'Models'];
+
+/** What may have all these words in its own name: `{kind, name, link, on?}`, where `link()` is its address. */
+function* objects({ nodes, pods, totals }, wanted) {
+  const ofPod = ({ namespace, name }, on) => {
+    return { kind: 'Pods', name: `${namespace}/${name}`, link: () => podLink(namespace, name), on };
+  };
+  for (const name of totals.models.keys()) yield { kind: 'Models', name, link: () => modelLink(name) };
+  for (const name of totals.namespaces.keys()) yield { kind: 'Namespaces', name, link: () => namespaceLink(name) };
+  for (const pod of pods.values()) yield ofPod(pod, pod.phase === 'bound' ? pod.node : 'waiting');
+  for (const entry of nodes.values()) {
+    // Whatever is on the node is in its text, so most nodes take one look.
+    if (!hasWords(searchText(entry), wanted)) continue;
+    const { name: on, node, summary } = entry;
+    yield { kind: 'Nodes', name: on, link: () => nodeLink(on) };
+    for (const { uuid } of node.gpus) yield { kind: 'GPUs', name: uuid, link: () => gpuLink(uuid), on };
+    for (const pod of summary.pods.filter(({ uid }) => !pods.has(uid))) yield ofPod(pod, on);
+  }
+}
 
 /**
  * Groups `{kind, found: [{name, href, on?}], more}` of what has all words of the query in its own name. `more` is
@@ -13,40 +32,12 @@ const MOST = 6;
 export function find(cluster, query) {
   const wanted = words(query);
   if (wanted.length === 0) return [];
-  const matches = (...names) => hasWords(names.join('\n').toLowerCase(), wanted);
-  const groups = ['Nodes', 'Pods', 'GPUs', 'Namespaces', 'Models'].map(kind => ({ kind, found: [], more: false }));
-  const [nodes, pods, gpus, namespaces, models] = groups;
-  const put = (group, item) => {
-    if (group.found.length < MOST) group.found.push(item());
+  const groups = new Map(KINDS.map(kind => [kind, { kind, found: [], more: false }]));
+  for (const { kind, name, link, on } of objects(cluster, wanted)) {
+    if (!hasWords(name.toLowerCase(), wanted)) continue;
+    const group = groups.get(kind);
+    if (group.found.length < MOST) group.found.push({ name, href: link(), on });
     else group.more = true;
-  };
-  for (const model of cluster.totals.models.keys()) {
-    if (matches(model)) put(models, () => ({ name: model, href: modelLink(model) }));
   }
-  for (const namespace of cluster.totals.namespaces.keys()) {
-    if (matches(namespace)) put(namespaces, () => ({ name: namespace, href: namespaceLink(namespace) }));
-  }
-  for (const pod of cluster.pods.values()) {
-    if (!matches(`${pod.namespace}/${pod.name}`)) continue;
-    const on = pod.phase === 'bound' ? pod.node : 'waiting';
-    put(pods, () => ({ name: `${pod.namespace}/${pod.name}`, href: podLink(pod.namespace, pod.name), on }));
-  }
-  for (const entry of cluster.nodes.values()) {
-    if ([nodes, pods, gpus].every(group => group.more)) break;
-    // Whatever is on the node is in its text, so most nodes take one look.
-    if (!hasWords(searchText(entry), wanted)) continue;
-    if (matches(entry.name)) put(nodes, () => ({ name: entry.name, href: nodeLink(entry.name) }));
-    for (const gpu of entry.node.gpus) {
-      if (matches(gpu.uuid)) put(gpus, () => ({ name: gpu.uuid, href: gpuLink(gpu.uuid), on: entry.name }));
-    }
-    for (const pod of entry.summary.pods) {
-      if (cluster.pods.has(pod.uid) || !matches(`${pod.namespace}/${pod.name}`)) continue;
-      put(pods, () => ({
-        name: `${pod.namespace}/${pod.name}`,
-        href: podLink(pod.namespace, pod.name),
-        on: entry.name,
-      }));
-    }
-  }
-  return groups.filter(group => group.found.length > 0);
+  return [...groups.values()].filter(({ found }) => found.length > 0);
 }

@@ -2,12 +2,6 @@
 
 const DIGITS = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const SHORT_DIGITS = new Intl.NumberFormat('en', { maximumFractionDigits: 1 });
-const CLOCK = new Intl.DateTimeFormat('en', {
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  hourCycle: 'h23',
-});
 const DAY_AND_CLOCK = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' });
 
 export const number = value => DIGITS.format(value);
@@ -50,8 +44,6 @@ export function ageSince(time, now) {
   const since = Date.parse(time ?? '');
   return Number.isNaN(since) ? '' : age(now - since);
 }
-
-export const clock = milliseconds => CLOCK.format(milliseconds);
 
 export function dayAndClock(time) {
   const since = Date.parse(time ?? '');

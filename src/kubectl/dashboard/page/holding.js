@@ -76,14 +76,6 @@ export function segments(gpu, of) {
   });
 }
 
-/** Part of a GPU that is held, from 0 to 1: 1 too where a pod holds it alone. */
-export function fullness(gpu, of) {
-  if (gpu.exclusive) return 1;
-  const { capacity, held } = gpu[of];
-  if (held === 0) return 0;
-  return capacity > 0 ? Math.min(1, held / capacity) : 1;
-}
-
 /** Whether a GPU is anything but healthy, in words for people; undefined if all is well. */
 export function trouble(gpu) {
   if (gpu.health !== 'Healthy') return gpu.health;

@@ -1,21 +1,21 @@
 // Puts the page together: messages into the state, the state into the view that the address names.
 
-import { changes } from './changes.js';
 import { ask, connect } from './connection.js';
-import { h, render } from './dom.js';
+import { h } from './dom.js';
 import { find } from './find.js';
 import { count } from './format.js';
 import { gpuView } from './gpu.js';
-import { Recorder } from './history.js';
 import { listen } from './keys.js';
 import { nodeView } from './node.js';
 import { overview } from './overview.js';
+import { link } from './parts.js';
 import { podView } from './pod.js';
 import { podsView } from './pods.js';
 import { LISTS, format, parse } from './route.js';
 import { announce, drawShell } from './shell.js';
 import { Cluster } from './state.js';
 import { UsagePoller } from './usage.js';
+import { objectView } from './views.js';
 import { waitingView } from './waiting.js';
 
 const VIEWS = {
@@ -29,20 +29,16 @@ const VIEWS = {
 };
 /** Least time between two drawings of what the messages changed, in ms. */
 const DRAW_INTERVAL = 500;
-/** Ages and charts go on without messages, at this interval in ms. */
+/** Ages go on and usage is asked for without messages, at this interval in ms. */
 const TICK = 1000;
 /** Time after the last key in the search box before it is searched, in ms. */
 const SEARCH_PAUSE = 150;
 
 const main = document.getElementById('main');
-const opened = Date.now();
 const cluster = new Cluster();
-const recorder = new Recorder(opened);
-const connection = { state: 'connecting', since: opened };
+const connection = { state: 'connecting', since: Date.now() };
 const app = {
   cluster,
-  recorder,
-  opened,
   ask,
   now: () => Date.now(),
   usage: new UsagePoller(
@@ -62,32 +58,15 @@ let lastList = format('overview');
 const places = new Map();
 
 function unknownView() {
-  return {
-    title: 'Not found',
-    show: parent =>
-      render(
-        parent,
-        h('h1', { tabindex: '-1' }, 'Not found'),
-        h('p', null, 'The address names no view. ', h('a', { href: format('overview') }, 'To the overview')),
-      ),
-    update() {},
-  };
+  const text = ['The address names no view. ', link(format('overview'), 'To the overview')];
+  return objectView('Not found', () => [h('h1', { tabindex: '-1' }, 'Not found'), h('p', text)]);
 }
 
 function receive(kind, message) {
-  const now = Date.now();
   const isInitial = !cluster.synced;
-  const changed = cluster.apply(kind, message);
-  for (const [before, after] of changed.nodes) {
-    const { name } = after ?? before;
-    changedNodes.add(name);
-    if (after) recorder.takeNode(name, after.summary, now);
-    else recorder.forget(name);
-    if (before || !isInitial) recorder.takeChanges(name, changes(before, after), now);
-  }
+  for (const name of cluster.apply(kind, message)) changedNodes.add(name);
   if (isInitial && cluster.synced) {
     announce(`Loaded: ${count(cluster.nodes.size, 'node')}.`);
-    recorder.takeCluster(cluster, cluster.waiting().length, now);
     drawn = 0;
   }
   schedule();
@@ -102,7 +81,7 @@ function schedule() {
 
 function draw() {
   [scheduled, drawn] = [undefined, Date.now()];
-  const changed = { nodes: changedNodes };
+  const changed = changedNodes;
   changedNodes = new Set();
   view.update(changed);
   drawShell(app, view, route, connection);
@@ -114,8 +93,8 @@ function showAddress() {
   const hash = location.hash || format('overview');
   route = parse(hash);
   if (previous && LISTS.includes(previous.view)) {
-    const focused = document.activeElement.closest('[data-row], [data-node]')?.dataset;
-    places.set(previous.hash, { scroll: previous.scroll, focused: focused?.row ?? focused?.node });
+    const focused = document.activeElement.closest('[data-row]')?.dataset.row;
+    places.set(previous.hash, { scroll: previous.scroll, focused });
   }
   route.hash = hash;
   if (LISTS.includes(route.view)) lastList = hash;
@@ -213,10 +192,8 @@ function start() {
   showAddress();
   connect(receive, setConnection);
   setInterval(() => {
-    const now = Date.now();
-    if (cluster.synced) recorder.takeCluster(cluster, cluster.waiting().length, now);
     if (document.hidden) return;
-    app.usage.tick(now);
+    app.usage.tick(Date.now());
     schedule();
   }, TICK);
 }

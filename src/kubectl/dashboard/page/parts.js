@@ -10,6 +10,8 @@ export const link = (href, text, properties) => h('a', { href, ...properties }, 
 export const nodeName = name => link(nodeLink(name), name, { class: 'name' });
 export const podName = ({ namespace, pod }) => link(podLink(namespace, pod), pod, { class: 'name' });
 export const namespaceName = namespace => link(namespaceLink(namespace), namespace);
+/** The link of a table's row; `isStop` is whether it can be reached by Tab. */
+export const rowName = (href, text, isStop) => link(href, text, { class: 'name', tabindex: isStop ? '0' : '-1' });
 export const gpuName = (uuid, text = shortId(uuid)) => link(gpuLink(uuid), text, { class: 'name mono' });
 
 /** A word with a mark before it, so that it isn't told by its colour alone. */
@@ -19,12 +21,16 @@ export function badge(kind, text) {
   return h('span', { class: `badge ${kind}` }, mark && h('span', { 'aria-hidden': 'true', class: 'mark' }, mark), text);
 }
 
-/** Health of a GPU in a word. */
-export function healthBadge(gpu) {
+/** The kind of badge that a GPU's health has. */
+export function healthKind(gpu) {
   const word = trouble(gpu);
-  if (!word) return badge('good', 'Healthy');
-  return badge(word === 'Cordoned' ? 'off' : word === 'Unhealthy' || word === 'Missing' ? 'bad' : 'warn', word);
+  if (!word) return 'good';
+  if (word === 'Cordoned') return 'off';
+  return word === 'Unhealthy' || word === 'Missing' ? 'bad' : 'warn';
 }
+
+/** Health of a GPU in a word. */
+export const healthBadge = gpu => badge(healthKind(gpu), trouble(gpu) ?? 'Healthy');
 
 /** Why a GPU isn't healthy or takes no pods; undefined if it is and does. */
 export function troubleText(gpu) {
@@ -32,10 +38,6 @@ export function troubleText(gpu) {
   const health = gpu.health === 'Healthy' ? undefined : (gpu.reason ?? `divvy-node reports it as ${gpu.health}`);
   return [health, cordon].filter(Boolean).join('; ') || undefined;
 }
-
-/** `52Gi of 80Gi`. */
-export const heldOf = ({ held, capacity }) => (capacity > 0 ? `${memory(held)} of ${memory(capacity)}` : memory(held));
-export const coresOf = ({ held, capacity }) => `${number(held)} of ${number(capacity)}`;
 
 function segmentText(part, of) {
   const amount = of === 'memoryMi' ? memory(part.amount) : `${number(part.amount)} cores`;
@@ -71,20 +73,21 @@ export function bar(gpu, of, { usage, isDim } = {}) {
     return h(
       'a',
       properties,
-      of === 'memoryMi' && h('span', { class: 'label' }, part.pod.pod),
-      used && h('span', { class: 'used', style: { width: used } }),
+      of === 'memoryMi' && h('span.label', part.pod.pod),
+      used && h('span.used', { style: { width: used } }),
     );
   });
   return h('span', { class: `bar ${of === 'memoryMi' ? 'memory' : 'cores'}`, 'aria-hidden': 'true' }, parts);
 }
 
+/** Both bars of a GPU, of memory and of cores below it. */
+export const gpuBars = (gpu, options) => [bar(gpu, 'memoryMi', options), bar(gpu, 'cores', options)];
+
 /** What the parts of bars mean. */
 export function barLegend(...more) {
-  const item = (kind, text) =>
-    h('span', { class: 'legend' }, h('span', { class: `chip ${kind}`, 'aria-hidden': 'true' }), text);
+  const item = (kind, text) => h('span.legend', h('span', { class: `chip ${kind}`, 'aria-hidden': 'true' }), text);
   return h(
-    'p',
-    { class: 'legends quiet' },
+    'p.legends.quiet',
     'Each GPU: memory, and cores below it. ',
     item('held', 'held, by namespace'),
     item('used', 'used'),
@@ -96,33 +99,28 @@ export function barLegend(...more) {
 }
 
 /** A bar of sums: held, reserved, free, and what nobody gets now. */
-export function sumBar({ capacity, held, reserved, free }) {
+function sumBar({ capacity, held, reserved, free }) {
   const whole = Math.max(capacity, held + reserved + free, 1);
   const part = (kind, amount) => h('span', { class: kind, style: { width: `${(100 * amount) / whole}%` } });
-  return h(
-    'span',
-    { class: 'sum-bar', 'aria-hidden': 'true' },
-    part('held', held),
-    part('reserved', reserved),
-    part('free', free),
-  );
+  const parts = [part('held', held), part('reserved', reserved), part('free', free)];
+  return h('span.sum-bar', { 'aria-hidden': 'true' }, parts);
 }
 
 /** A thin bar with its percentage. */
-export function meter({ held, capacity }, text) {
+export function meter({ held, capacity }) {
   const width = `${Math.min(100, capacity > 0 ? (100 * held) / capacity : 0)}%`;
   return h(
-    'span',
-    { class: 'meter' },
-    h('span', { class: 'track', 'aria-hidden': 'true' }, h('span', { style: { width } })),
-    h('span', { class: 'percent' }, `${percent(held, capacity)} %`),
-    text && h('span', { class: 'quiet' }, text),
+    'span.meter',
+    h('span.track', { 'aria-hidden': 'true' }, h('span', { style: { width } })),
+    h('span.percent', `${percent(held, capacity)} %`),
   );
 }
 
-/** `3Gi of 8Gi`, or `8Gi` where usage isn't known. */
-export const usedMemory = used => (used === undefined ? '–' : memory(used));
-export const usedCores = used => (used === undefined ? '–' : `${number(used)} %`);
+/** An amount as `text` writes it; a dash where it isn't known. */
+export const known = (amount, text) => (amount === undefined ? '–' : text(amount));
+/** What a container uses of its share. */
+export const usedMemory = used => known(used.memoryMi, memory);
+export const usedCores = used => known(used.cores, cores => `${number(cores)} %`);
 
 /** Amounts of a share or reservation as they were requested. */
 export const requestedMemory = share =>
@@ -131,48 +129,51 @@ export const requestedMemory = share =>
 /** A command, with a button that copies it; main.js has the handler. */
 export function command(text) {
   return h(
-    'div',
-    { class: 'command' },
-    h('code', null, text),
+    'div.command',
+    h('code', text),
     h('button', { type: 'button', class: 'copy', 'data-copy': text, 'aria-label': `Copy the command ${text}` }, 'Copy'),
   );
 }
 
-/** A table of few rows; `rows` are lists of cells. */
-export function table(label, titles, rows, properties) {
-  return h(
-    'div',
-    { class: 'scroll' },
+/** A table of few rows, one for each item. `columns` are pairs of a title and `cell(item)`; absent ones are left out. */
+export function table(label, columns, items, properties) {
+  const shown = columns.filter(Boolean);
+  const head = shown.map(([title]) => h('th', { scope: 'col' }, title));
+  const body = items.map(item =>
     h(
-      'table',
-      { 'aria-label': label, ...properties },
-      h(
-        'thead',
-        null,
-        h(
-          'tr',
-          null,
-          titles.map(title => h('th', { scope: 'col' }, title)),
-        ),
-      ),
-      h(
-        'tbody',
-        null,
-        rows.map(cells =>
-          h(
-            'tr',
-            null,
-            cells.map(cell => h('td', null, cell)),
-          ),
-        ),
-      ),
+      'tr',
+      shown.map(([, cell]) => h('td', cell(item))),
     ),
+  );
+  return h(
+    'div.scroll',
+    h('table', { 'aria-label': label, ...properties }, h('thead', h('tr', head)), h('tbody', body)),
   );
 }
 
-/** A section with a heading. */
-export function section(title, properties, ...children) {
-  return h('section', { 'aria-label': title, ...properties }, h('h2', null, title), children);
+/** A section with a heading, of these classes. */
+export const section = (title, classes, ...children) =>
+  h(`section.${classes}`, { 'aria-label': title }, h('h2', title), children);
+
+/** The view of something that isn't there, or isn't yet. */
+export const absent = ({ synced }, title, text) => [
+  h('h1', { tabindex: '-1' }, title),
+  h('p', synced ? text : 'Not loaded yet.'),
+];
+
+/** A figure under a title, with more below it. */
+export const tile = (title, figure, ...rest) => h('div.tile', h('h2', title), h('p.figure', figure), rest);
+
+/** What of a sum is held, reserved and free; `text` writes an amount. */
+export function amountTile(title, sum, text) {
+  const { capacity, held, reserved = 0, free } = sum;
+  const parts = [`${text(held)} held`, reserved > 0 && `${text(reserved)} reserved`, `${text(free)} free`];
+  return tile(
+    title,
+    [`${percent(held, capacity)} %`, h('small', ` of ${text(capacity)}`)],
+    sumBar({ capacity, held, reserved, free }),
+    h('p.quiet', parts.filter(Boolean).join(' · ')),
+  );
 }
 
 /** Figures of what is held, reserved and free of an amount, in words. */

@@ -5,7 +5,7 @@ const VIEWS = { '': 'overview', pods: 'pods', waiting: 'waiting', node: 'node', 
 const NAMES = { overview: [], pods: [], waiting: [], node: ['node'], pod: ['namespace', 'name'], gpu: ['uuid'] };
 export const LISTS = ['overview', 'pods', 'waiting'];
 /** Settings of a list, and their values where the address doesn't say. */
-export const DEFAULTS = { q: '', namespace: '', model: '', state: '', sort: '', show: '', of: '' };
+export const DEFAULTS = { q: '', namespace: '', model: '', state: '', sort: '' };
 
 function decoded(text) {
   try {

@@ -1,10 +1,9 @@
 // A table of thousands of rows, of which only those in sight are in the document.
 
 import { h, render } from './dom.js';
-import { rowsInSight } from './grid.js';
 
-/** Rows beyond the edges of the window, for quick scrolling. */
-const MORE = 8;
+/** Height of the rows beyond each edge of the window, for quick scrolling, in CSS pixels. */
+const MORE = 288;
 
 export class Rows {
   #parent;
@@ -15,16 +14,16 @@ export class Rows {
   #items = [];
   #active;
   #label = '';
-  #sort = '';
+  #settings = { sort: '' };
   #scheduled = 0;
   /** Descriptions of the rows in sight, by key: while scrolling nothing else changes in them. */
   #drawn = new Map();
   #onScroll = () => this.#schedule();
 
   /**
-   * `columns`: `{key, title, sortable?, amount?, cell(item, isTabStop)}`; the first one's cell has the row's link, and
-   * amounts sort the largest first. `key(item)` names a row, `height` is a row's in CSS pixels, and `sorted(column)` is
-   * called when a column is chosen to sort by.
+   * `columns`: `{key, title, sortable?, amount?, cell(item, isTabStop, settings)}`; the first one's cell has the row's
+   * link, and amounts sort the largest first. `key(item)` names a row, `height` is a row's in CSS pixels, and
+   * `sorted(column)` is called when a column is chosen to sort by.
    */
   constructor(parent, { columns, key, height, sorted }) {
     this.#parent = parent;
@@ -42,12 +41,18 @@ export class Rows {
     cancelAnimationFrame(this.#scheduled);
   }
 
-  show(items, label, sort) {
-    [this.#items, this.#label, this.#sort] = [items, label, sort];
+  show(items, label, settings) {
+    [this.#items, this.#label, this.#settings] = [items, label, settings];
     this.#drawn.clear();
     // Which rows are in sight is known once the table has a place.
     if (!this.#body) this.#draw();
     this.#draw();
+  }
+
+  /** The items whose rows are in the window, and no more. */
+  inSight() {
+    const [first, last] = this.#placesInSight(0);
+    return this.#items.slice(first, last);
   }
 
   /** Moves the focus by rows, or to the row in sight if none has it. */
@@ -93,6 +98,11 @@ export class Rows {
     return Math.max(0, Math.ceil((head - this.#body.getBoundingClientRect().top) / this.#height));
   }
 
+  #placesInSight(more) {
+    const top = this.#body ? this.#body.getBoundingClientRect().top : window.innerHeight;
+    return rowsInSight(-top, window.innerHeight, this.#height, this.#items.length, more);
+  }
+
   get #body() {
     return this.#parent.querySelector('.body');
   }
@@ -105,8 +115,8 @@ export class Rows {
   }
 
   #draw() {
-    const top = this.#body ? this.#body.getBoundingClientRect().top : window.innerHeight;
-    const [first, last] = rowsInSight(-top, window.innerHeight, this.#height, this.#items.length, MORE);
+    const more = Math.ceil(MORE / this.#height);
+    const [first, last] = this.#placesInSight(more);
     const shown = new Set();
     for (let at = first; at < last; at += 1) shown.add(at);
     // The focused row stays, or the focus would be lost.
@@ -116,31 +126,23 @@ export class Rows {
     }
     // One row at a time can be reached by Tab, the others from there by arrow keys.
     const keys = [...shown].map(at => this.#key(this.#items[at]));
-    const stop = keys.includes(this.#active) ? this.#active : keys[first > 0 ? Math.min(MORE, keys.length - 1) : 0];
+    const stop = keys.includes(this.#active) ? this.#active : keys[first > 0 ? Math.min(more, keys.length - 1) : 0];
     const rows = [...shown].sort((a, b) => a - b).map(at => this.#row(at, stop));
     this.#drawn = new Map(rows.map(row => [row.key, row]));
-    const titles = h(
-      'div',
-      { role: 'row', 'aria-rowindex': 1, class: 'row' },
-      this.#columns.map(one => this.#title(one)),
-    );
+    const titles = this.#columns.map(one => this.#title(one));
+    const body = {
+      role: 'rowgroup',
+      style: { height: `${this.#items.length * this.#height}px` },
+      onkeydown: event => this.#onKey(event),
+      onfocusin: event => (this.#active = event.target.closest('[data-row]')?.dataset.row ?? this.#active),
+    };
     render(
       this.#parent,
       h(
-        'div',
-        { role: 'table', 'aria-label': this.#label, 'aria-rowcount': this.#items.length + 1, class: 'rows' },
-        h('div', { role: 'rowgroup', class: 'head' }, titles),
-        h(
-          'div',
-          {
-            role: 'rowgroup',
-            class: 'body',
-            style: { height: `${this.#items.length * this.#height}px` },
-            onkeydown: event => this.#onKey(event),
-            onfocusin: event => (this.#active = event.target.closest('[data-row]')?.dataset.row ?? this.#active),
-          },
-          rows,
-        ),
+        'div.rows',
+        { role: 'table', 'aria-label': this.#label, 'aria-rowcount': this.#items.length + 1 },
+        h('div.head', { role: 'rowgroup' }, h('div.row', { role: 'row', 'aria-rowindex': 1 }, titles)),
+        h('div.body', body, rows),
       ),
     );
   }
@@ -152,7 +154,7 @@ export class Rows {
     const before = this.#drawn.get(key);
     if (before?.isActive === isActive) return before;
     const cells = this.#columns.map(({ key: name, cell }) =>
-      h('div', { role: 'cell', class: `cell ${name}` }, cell(item, isActive)),
+      h('div', { role: 'cell', class: `cell ${name}` }, cell(item, isActive, this.#settings)),
     );
     const properties = {
       key,
@@ -166,12 +168,20 @@ export class Rows {
   }
 
   #title({ key, title, sortable, amount = false }) {
-    const isSorted = this.#sort.replace(/^-/, '') === key || (key === 'name' && !this.#sort);
-    const isDescending = this.#sort.startsWith('-') !== amount;
+    const { sort } = this.#settings;
+    const isSorted = sort.replace(/^-/, '') === key || (key === 'name' && !sort);
+    const isDescending = sort.startsWith('-') !== amount;
     const direction = isDescending ? 'descending' : 'ascending';
     const properties = { role: 'columnheader', class: `cell ${key}`, 'aria-sort': isSorted ? direction : undefined };
     if (!sortable) return h('div', properties, title);
     const arrow = isSorted ? h('span', { 'aria-hidden': 'true' }, isDescending ? ' ▾' : ' ▴') : undefined;
     return h('div', properties, h('button', { type: 'button', onclick: () => this.#sorted(key) }, title, arrow));
   }
+}
+
+/** First and last row, exclusive, of a list of rows of one height that are in sight, with some more on each side. */
+export function rowsInSight(above, viewport, height, count, more) {
+  const first = Math.max(0, Math.floor(above / height) - more);
+  const last = Math.min(count, Math.ceil((above + viewport) / height) + more);
+  return [Math.min(first, count), Math.max(last, Math.min(first, count))];
 }

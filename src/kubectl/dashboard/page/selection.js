@@ -25,28 +25,11 @@ export class Selection {
     if (names.size === 0) return;
     const rest = this.items.filter(item => !names.has(this.#nodeOf(item)));
     const added = [...names].flatMap(name => (nodes.has(name) ? this.#kept(nodes.get(name)) : []));
-    this.items = merged(rest, added.sort(this.#compare), this.#compare);
+    // What is nearly sorted is sorted quickly.
+    this.items = [...rest, ...added].sort(this.#compare);
   }
 
   #kept(entry) {
     return this.#itemsOf(entry).filter(this.#keeps);
   }
-}
-
-/** Two sorted lists as one. The second one is short, so its places in the first are searched for. */
-function merged(rest, added, compare) {
-  const items = [];
-  let from = 0;
-  for (const item of added) {
-    let [low, high] = [from, rest.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (compare(rest[middle], item) <= 0) low = middle + 1;
-      else high = middle;
-    }
-    while (from < low) items.push(rest[from++]);
-    items.push(item);
-  }
-  while (from < rest.length) items.push(rest[from++]);
-  return items;
 }

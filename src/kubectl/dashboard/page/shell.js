@@ -2,7 +2,8 @@
 
 import { h, render } from './dom.js';
 import { STATES } from './filter.js';
-import { clock, count, number } from './format.js';
+import { age, count, number } from './format.js';
+import { link } from './parts.js';
 import { format } from './route.js';
 
 const byId = id => document.getElementById(id);
@@ -19,120 +20,84 @@ export function drawShell(app, view, route, connection) {
   drawConnection(cluster, connection);
   drawNavigation(cluster, route);
   drawFilters(app, view, route);
-  drawProblems(cluster, connection);
+  drawProblems(cluster, connection, app.now());
   document.body.classList.toggle('stale', connection.state === 'lost');
   document.title = `${view.title} · ${cluster.hello?.context ?? 'Divvy'}`;
 }
 
 function drawContext({ hello }) {
   if (!hello) return;
-  render(
-    byId('context'),
-    h('span', { class: 'context-name' }, hello.context ?? ''),
-    h('span', { class: 'quiet' }, hello.server ?? ''),
-  );
+  render(byId('context'), h('span.context-name', hello.context ?? ''), h('span.quiet', hello.server ?? ''));
 }
 
-function drawConnection(cluster, { state, since }) {
-  const [kind, text] =
-    state === 'lost'
-      ? ['bad', 'Connection lost']
-      : state === 'connecting'
-        ? ['', 'Connecting']
-        : !cluster.synced
-          ? ['', `Loading: ${count(cluster.nodes.size, 'node')}`]
-          : ['good', 'Live'];
-  const mark = { bad: '✕', good: '●', '': '○' }[kind];
-  const title = since && state === 'lost' ? `since ${clock(since)}` : undefined;
+/** Class, mark and word of the connection's state. */
+function connectionState(cluster, state) {
+  if (state === 'lost') return ['bad', '✕', 'Connection lost'];
+  if (state === 'connecting') return ['', '○', 'Connecting'];
+  if (!cluster.synced) return ['', '○', `Loading: ${count(cluster.nodes.size, 'node')}`];
+  return ['good', '●', 'Live'];
+}
+
+function drawConnection(cluster, { state }) {
+  const [kind, mark, text] = connectionState(cluster, state);
   render(
     byId('connection'),
-    h('span', { class: `connection ${kind}`, title }, h('span', { 'aria-hidden': 'true' }, mark), ` ${text}`),
+    h('span', { class: `connection ${kind}` }, h('span', { 'aria-hidden': 'true' }, mark), ` ${text}`),
   );
-  const bar = byId('progress');
-  bar.hidden = state !== 'connecting' && (cluster.synced || state === 'lost');
 }
 
 function drawNavigation(cluster, { view }) {
+  const item = (name, text) => link(format(name), text, { 'aria-current': view === name ? 'page' : undefined });
   const waiting = cluster.waiting().length;
-  const item = (name, text, pods) =>
-    h(
-      'a',
-      { href: format(name), 'aria-current': view === name ? 'page' : undefined },
-      text,
-      pods > 0 && h('span', { class: 'count' }, number(pods)),
-    );
-  render(byId('navigation'), item('overview', 'Overview'), item('pods', 'Pods'), item('waiting', 'Waiting', waiting));
+  const count = waiting > 0 && h('span.count', number(waiting));
+  render(byId('navigation'), item('overview', 'Overview'), item('pods', 'Pods'), item('waiting', ['Waiting', count]));
 }
 
-function choice(app, setting, title, all, values, value) {
+const namesOf = map => [...map.keys()].sort().map(name => [name, name]);
+
+/** Filters of lists: the setting, what it is of, what it is called while it is off, and its values with their names. */
+const FILTERS = [
+  ['namespace', 'Namespace', 'All namespaces', totals => namesOf(totals.namespaces)],
+  ['model', 'Model of GPU', 'All models', totals => namesOf(totals.models)],
+  ['state', 'State', 'Any state', () => Object.entries(STATES).map(([state, [name]]) => [state, name])],
+];
+
+function choice(app, [setting, title, all, valuesOf], value) {
+  const values = valuesOf(app.cluster.totals);
   // A value from a link that there is no more stays chosen, so that the list isn't other than the address says.
-  const known = values.some(([name]) => name === value) || !value ? values : [...values, [value, value]];
+  if (value && !values.some(([name]) => name === value)) values.push([value, value]);
+  const option = ([name, text]) => h('option', { key: name, value: name, selected: name === value }, text);
+  const properties = {
+    value,
+    class: value ? 'set' : undefined,
+    onchange: event => app.change({ [setting]: event.target.value }),
+  };
   return h(
     'label',
     { key: setting },
-    h('span', { class: 'visually-hidden' }, title),
-    h(
-      'select',
-      {
-        id: `filter-${setting}`,
-        value,
-        class: value ? 'set' : undefined,
-        onchange: event => app.change({ [setting]: event.target.value }),
-      },
-      h('option', { value: '', selected: !value }, all),
-      known.map(([name, text]) => h('option', { key: name, value: name, selected: name === value }, text)),
-    ),
+    h('span.visually-hidden', title),
+    h('select', properties, [['', all], ...values].map(option)),
   );
-}
-
-/** Options change rarely, and there can be thousands: the same list is no work. */
-const options = { namespaces: { size: -1, list: [] }, models: { size: -1, list: [] } };
-
-function optionsOf(kind, map, text) {
-  const known = options[kind];
-  if (known.size !== map.size || known.list.some(([name]) => !map.has(name))) {
-    options[kind] = { size: map.size, list: [...map.keys()].sort().map(name => [name, text(name)]) };
-  }
-  return options[kind].list;
 }
 
 function drawFilters(app, view, { settings }) {
-  const { totals } = app.cluster;
   const search = byId('search');
   if (document.activeElement !== search) search.value = settings.q;
   const isSet = ['q', 'namespace', 'model', 'state'].some(name => settings[name]);
-  const filters = view.filters ?? [];
+  const clear = () => app.change({ q: '', namespace: '', model: '', state: '' });
+  const filters = FILTERS.filter(([setting]) => view.filters?.includes(setting));
   render(
     byId('filters'),
-    filters.includes('namespace') &&
-      choice(
-        app,
-        'namespace',
-        'Namespace',
-        'All namespaces',
-        optionsOf('namespaces', totals.namespaces, String),
-        settings.namespace,
-      ),
-    filters.includes('model') &&
-      choice(app, 'model', 'Model of GPU', 'All models', optionsOf('models', totals.models, String), settings.model),
-    filters.includes('state') && choice(app, 'state', 'State', 'Any state', Object.entries(STATES), settings.state),
-    isSet &&
-      view.change &&
-      h(
-        'button',
-        { type: 'button', onclick: () => app.change({ q: '', namespace: '', model: '', state: '' }) },
-        'Clear',
-      ),
+    filters.map(filter => choice(app, filter, settings[filter[0]])),
+    isSet && view.change && h('button', { type: 'button', onclick: clear }, 'Clear'),
   );
 }
 
-function drawProblems({ problems }, { state, since }) {
-  const lost =
-    state === 'lost' &&
-    `Lost the connection to kubectl divvy dashboard at ${clock(since)}; trying again. What is shown is from then.`;
+function drawProblems({ problems }, { state, since }, now) {
+  const ago = `Lost the connection to kubectl divvy dashboard ${age(now - since)} ago; trying again.`;
   render(
     byId('problems'),
-    lost && h('p', { class: 'banner bad-note' }, lost),
-    problems.map(problem => h('p', { class: 'banner' }, problem)),
+    state === 'lost' && h('p.banner.bad-note', `${ago} What is shown is from then.`),
+    problems.map(problem => h('p.banner', problem)),
   );
 }

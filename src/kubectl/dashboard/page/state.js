@@ -17,28 +17,24 @@ export class Cluster {
   /** Counts connections: what an earlier one sent and this one didn't is gone. */
   #round = 0;
 
-  /** Takes in a message. Returns what changed: nodes as pairs of before and after, either of which may be undefined. */
+  /** Takes in a message. Returns the names of nodes that changed, came or went. */
   apply(kind, message) {
-    const changed = { nodes: [], pods: false, status: false };
+    let changed = [];
     if (kind === 'hello') {
       this.hello = message;
       this.#round += 1;
       this.synced = false;
-      changed.status = true;
     } else if (kind === 'nodes') {
-      for (const node of message.set ?? []) changed.nodes.push(this.#setNode(readNode(node)));
-      for (const name of message.gone ?? []) changed.nodes.push(this.#removeNode(name));
+      for (const node of message.set ?? []) changed.push(this.#setNode(readNode(node)));
+      changed.push(...(message.gone ?? []).filter(name => this.#removeNode(name)));
     } else if (kind === 'pods') {
       for (const pod of message.set ?? []) this.#setPod(readPod(pod));
       for (const uid of message.gone ?? []) this.pods.delete(uid);
-      changed.pods = true;
     } else if (kind === 'status') {
       this.problems = (message.problems ?? []).map(String);
-      if (message.synced && !this.synced) this.#finish(changed);
+      if (message.synced && !this.synced) changed = this.#forgetOlder();
       this.synced = message.synced === true;
-      changed.status = true;
     }
-    changed.nodes = changed.nodes.filter(([before, after]) => before || after);
     return changed;
   }
 
@@ -67,33 +63,31 @@ export class Cluster {
   }
 
   #setNode(node) {
-    const before = this.nodes.get(node.name);
-    const after = { name: node.name, order: orderOf(node.name), node, summary: summaryOf(node), round: this.#round };
-    if (before) this.totals.remove(before);
-    this.totals.add(after);
-    this.nodes.set(node.name, after);
-    return [before, after];
-  }
-
-  #removeNode(name) {
+    const { name } = node;
     const before = this.nodes.get(name);
     if (before) this.totals.remove(before);
-    this.nodes.delete(name);
-    return [before, undefined];
+    const entry = { name, order: orderOf(name), node, summary: summaryOf(node), round: this.#round };
+    this.totals.add(entry);
+    this.nodes.set(name, entry);
+    return name;
+  }
+
+  /** Whether it was there. */
+  #removeNode(name) {
+    const entry = this.nodes.get(name);
+    if (entry) this.totals.remove(entry);
+    return this.nodes.delete(name);
   }
 
   #setPod(pod) {
     this.pods.set(pod.uid, { ...pod, order: orderOf(`${pod.namespace}\n${pod.name}`), round: this.#round });
   }
 
-  /** Forgets what an earlier connection sent and this one didn't. */
-  #finish(changed) {
-    for (const entry of this.nodes.values()) {
-      if (entry.round !== this.#round) changed.nodes.push(this.#removeNode(entry.name));
-    }
-    for (const pod of this.pods.values()) {
-      if (pod.round !== this.#round) this.pods.delete(pod.uid);
-    }
-    changed.pods = true;
+  /** Forgets what an earlier connection sent and this one didn't. Returns the names of these nodes. */
+  #forgetOlder() {
+    const isOlder = ({ round }) => round !== this.#round;
+    for (const pod of [...this.pods.values()].filter(isOlder)) this.pods.delete(pod.uid);
+    const gone = [...this.nodes.values()].filter(isOlder).map(({ name }) => name);
+    return gone.filter(name => this.#removeNode(name));
   }
 }

@@ -12,30 +12,15 @@ function add(sum, part, sign = 1) {
 /** What the pods of a node hold: one row for each pod. */
 function podsOf(node) {
   const pods = new Map();
-  const row = ({ podUid, namespace, pod }, reserved) => {
-    let found = pods.get(podUid);
-    if (!found) {
-      found = {
-        uid: podUid,
-        namespace,
-        name: pod,
-        node: node.name,
-        gpus: 0,
-        memoryMi: 0,
-        cores: 0,
-        reserved,
-        order: '',
-      };
-      pods.set(podUid, found);
-    }
-    return found;
-  };
-  const count = (pod, reserved) => {
-    const found = row(pod, reserved);
-    found.gpus += 1;
-    found.memoryMi += pod.memoryMi;
-    found.cores += pod.cores;
-    found.reserved &&= reserved;
+  const count = (share, reserved) => {
+    const { podUid: uid, namespace, pod: name } = share;
+    const none = { uid, namespace, name, node: node.name, gpus: 0, memoryMi: 0, cores: 0, reserved, order: '' };
+    const pod = pods.get(uid) ?? none;
+    pods.set(uid, pod);
+    pod.gpus += 1;
+    pod.memoryMi += share.memoryMi;
+    pod.cores += share.cores;
+    pod.reserved &&= reserved;
   };
   for (const gpu of node.gpus) {
     for (const holder of holders(gpu)) count(holder, false);

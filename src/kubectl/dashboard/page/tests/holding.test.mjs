@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { divided, fullness, holders, segments, trouble } from '../holding.js';
+import { divided, holders, segments, trouble } from '../holding.js';
 import { readNode } from '../report.js';
 import { amounts, card, node, reservation, share } from './fixtures.mjs';
 
@@ -64,7 +64,6 @@ test('held by shares that are not listed is shown', () => {
 test('a GPU that is not reported has the shares alone', () => {
   const one = gpu(card('GPU-1', [share('a', 250)], { health: 'Missing', memoryMi: amounts(0, 250, 0) }));
   assert.deepEqual(sizes(one), [['held', 1]]);
-  assert.equal(fullness(one, 'memoryMi'), 1);
   assert.deepEqual(sizes(gpu({ uuid: 'GPU-2' })), [['unavailable', 1]]);
 });
 

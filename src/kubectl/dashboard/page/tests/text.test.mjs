@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { changes } from '../changes.js';
 import { age, exactMemory, memory, orderOf, percent, quoted, shortIds } from '../format.js';
 import { hueOf } from '../hue.js';
 import { format, nodeLink, parse, podLink } from '../route.js';
-import { Cluster } from '../state.js';
 import { Usage, UsagePoller } from '../usage.js';
-import { card, node, reservation, share } from './fixtures.mjs';
 
 test('amounts are written as Kubernetes does', () => {
   assert.deepEqual([0, 512, 3000, 81559, 143771, 20 * 1024 ** 2].map(memory), [
@@ -62,34 +59,6 @@ test('settings are part of the address', () => {
   assert.equal(parse('').view, 'overview');
   for (const hash of ['#/node', '#/node/a/b', '#/odd', '#/constructor', '#/%E0%A4%A'])
     assert.equal(parse(hash).view, 'unknown', hash);
-});
-
-test('changes of a node are told in words', () => {
-  const cluster = new Cluster();
-  const apply = one => changes(...cluster.apply('nodes', { set: [one] }).nodes[0]);
-  assert.deepEqual(apply(node('a', [card('GPU-11111111-1')])), ['the node appeared']);
-  assert.deepEqual(
-    apply(node('a', [card('GPU-11111111-1')], { reservations: [reservation('GPU-11111111-1', 'x', 8192, 30)] })),
-    ['reserved for pod team/x: 1 GPU, 8Gi, 30 cores'],
-  );
-  assert.deepEqual(apply(node('a', [card('GPU-11111111-1', [share('x', 8192, 30)])])), [
-    'held by pod team/x: 1 GPU, 8Gi, 30 cores',
-  ]);
-  assert.deepEqual(
-    apply(
-      node('a', [card('GPU-11111111-1', [], { health: 'Unhealthy', reason: 'XID 79', cordoned: true })], {
-        takesPods: false,
-        problems: ['late'],
-      }),
-    ),
-    [
-      'takes no pods: late',
-      'GPU GPU-11111111 is Unhealthy: XID 79',
-      'GPU GPU-11111111 is cordoned',
-      'pod team/x ended: 1 GPU, 8Gi, 30 cores',
-    ],
-  );
-  assert.deepEqual(changes(cluster.nodes.get('a'), undefined), ['the node is gone']);
 });
 
 test('usage is by the library where it is there, otherwise by the driver', () => {
