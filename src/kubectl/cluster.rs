@@ -330,12 +330,25 @@ impl Cluster {
     where
         T: Clone + DeserializeOwned,
     {
+        self.list_parts(path, params, |object: T| object).await
+    }
+
+    /// What `part` makes of each object of a collection's path. No more than a page of whole objects is held at a time.
+    pub async fn list_parts<T, P>(
+        &self,
+        path: &str,
+        params: ListParams,
+        part: impl Fn(T) -> P,
+    ) -> Result<Vec<P>, Refusal>
+    where
+        T: Clone + DeserializeOwned,
+    {
         let mut params = params.limit(PAGE);
         let mut all = Vec::new();
         loop {
             let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest);
             let page: ObjectList<T> = self.ask(async { self.client.request(request?).await }).await?;
-            all.extend(page.items);
+            all.extend(page.items.into_iter().map(&part));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(all),

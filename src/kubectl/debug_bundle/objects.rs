@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::archive::Part;
 use super::keep::{
-    ApiService, Configuration, Definition, Event, Kept, Kind, Node, OwnObject, OwnPod, Plain, TenantPod,
-    WebhookConfiguration, Workload,
+    API_SERVICE, CONFIGURATION, DEFINITION, EVENT, Keep, NODE, OWN_OBJECT, OWN_POD, PLAIN, TENANT_POD,
+    WEBHOOK_CONFIGURATION, WORKLOAD,
 };
 use crate::cluster::{Cluster, Refusal};
 
@@ -75,9 +75,9 @@ impl<'a> Objects<'a> {
     pub(super) async fn read(&mut self) -> Option<Vec<Pod>> {
         self.versions().await;
         let group = "/apis/divvy.dev/v1alpha1";
-        self.list::<OwnObject>(&["gpunodes.json"], &format!("{group}/gpunodes"), "").await;
-        self.list::<OwnObject>(&["gpuquotas.json"], &format!("{group}/gpuquotas"), "").await;
-        self.list::<Node>(&["nodes.json"], "/api/v1/nodes", "").await;
+        self.list(OWN_OBJECT, &["gpunodes.json"], &format!("{group}/gpunodes"), "").await;
+        self.list(OWN_OBJECT, &["gpuquotas.json"], &format!("{group}/gpuquotas"), "").await;
+        self.list(NODE, &["nodes.json"], "/api/v1/nodes", "").await;
         let pods = self.gpu_pods().await;
         let own = self.installation().await;
         self.events(pods).await;
@@ -93,8 +93,8 @@ impl<'a> Objects<'a> {
 
     /// Pods that ask for GPUs, in all namespaces. Returns their UIDs.
     async fn gpu_pods(&mut self) -> HashSet<String> {
-        let pods = self.cluster.list_at::<Kept<TenantPod>>("/api/v1/pods", ListParams::default()).await;
-        let pods = pods.map(|pods| pods.into_iter().map(|pod| pod.0).filter(has_gpus).collect::<Vec<_>>());
+        let pods = self.parts_of(TENANT_POD, "/api/v1/pods", ListParams::default()).await;
+        let pods = pods.map(|pods| pods.into_iter().filter(has_gpus).collect::<Vec<_>>());
         let of = pods.iter().flatten().map(|pod| text(pod, "/metadata/uid").to_owned()).collect();
         self.parts.push(json_part(&["gpu-pods.json"], pods.map(Value::from)));
         of
@@ -107,18 +107,17 @@ impl<'a> Objects<'a> {
         let of_group = |group: &str, kind: &str| format!("/apis/{group}/namespaces/{namespace}/{kind}");
         for kind in ["daemonsets", "deployments"] {
             let file = format!("{kind}.json");
-            self.list::<Workload>(&["divvy", &file], &of_group("apps/v1", kind), INSTALLED).await;
+            self.list(WORKLOAD, &["divvy", &file], &of_group("apps/v1", kind), INSTALLED).await;
         }
-        self.list::<Plain>(&["divvy", "services.json"], &core("services"), INSTALLED).await;
+        self.list(PLAIN, &["divvy", "services.json"], &core("services"), INSTALLED).await;
         let slices = of_group("discovery.k8s.io/v1", "endpointslices");
         let own = "kubernetes.io/service-name in (divvy-apiserver,divvy-extender,divvy-webhook)";
-        self.list::<Plain>(&["divvy", "endpointslices.json"], &slices, own).await;
+        self.list(PLAIN, &["divvy", "endpointslices.json"], &slices, own).await;
         let leases = of_group("coordination.k8s.io/v1", "leases");
-        self.named::<Plain>(&["divvy", "leases.json"], &leases, &["divvy-webhook"]).await;
-        self.named::<Configuration>(&["divvy", "configmaps.json"], &core("configmaps"), &CONFIGURATIONS).await;
+        self.named(PLAIN, &["divvy", "leases.json"], &leases, &["divvy-webhook"]).await;
+        self.named(CONFIGURATION, &["divvy", "configmaps.json"], &core("configmaps"), &CONFIGURATIONS).await;
         let selected = ListParams::default().labels(PROGRAMS);
-        let pods = self.cluster.list_at::<Kept<OwnPod>>(&core("pods"), selected).await;
-        let pods = pods.map(|pods| pods.into_iter().map(|pod| pod.0).collect::<Vec<_>>());
+        let pods = self.parts_of(OWN_POD, &core("pods"), selected).await;
         let found = pods.as_ref().ok().map(|pods| pods.iter().map(Pod::of).collect());
         self.parts.push(json_part(&["divvy", "pods.json"], pods.map(Value::from)));
         found
@@ -133,49 +132,55 @@ impl<'a> Objects<'a> {
                 || about("namespace") == self.namespace
                 || by.iter().any(|by| by.starts_with("divvy"))
         };
-        let events = self.cluster.list_at::<Kept<Event>>("/api/v1/events", ListParams::default()).await;
-        let events = events.map(|events| events.into_iter().map(|event| event.0).filter(concerns).collect::<Vec<_>>());
+        let events = self.parts_of(EVENT, "/api/v1/events", ListParams::default()).await;
+        let events = events.map(|events| events.into_iter().filter(concerns).collect::<Vec<_>>());
         self.parts.push(json_part(&["events.json"], events.map(Value::from)));
     }
 
     async fn cluster_wide(&mut self) {
         for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
             let (file, path) = (format!("{kind}.json"), format!("{ADMISSION}/{kind}"));
-            self.named::<WebhookConfiguration>(&[&file], &path, &["divvy-webhook"]).await;
+            self.named(WEBHOOK_CONFIGURATION, &[&file], &path, &["divvy-webhook"]).await;
         }
         for kind in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
             let file = format!("{kind}.json");
-            self.list::<OwnObject>(&[&file], &format!("{ADMISSION}/{kind}"), INSTALLED).await;
+            self.list(OWN_OBJECT, &[&file], &format!("{ADMISSION}/{kind}"), INSTALLED).await;
         }
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        self.named::<Definition>(&["customresourcedefinitions.json"], definitions, &DEFINITIONS).await;
+        self.named(DEFINITION, &["customresourcedefinitions.json"], definitions, &DEFINITIONS).await;
         let services = "/apis/apiregistration.k8s.io/v1/apiservices";
-        self.named::<ApiService>(&["apiservices.json"], services, &["v1alpha1.metrics.nvidia.com"]).await;
+        self.named(API_SERVICE, &["apiservices.json"], services, &["v1alpha1.metrics.nvidia.com"]).await;
+    }
+
+    /// What is kept of the objects of a collection. The rest is forgotten page by page: the pods of a large cluster need
+    /// little memory then.
+    async fn parts_of(&self, keep: Keep, collection: &str, selected: ListParams) -> Result<Vec<Value>, Refusal> {
+        self.cluster.list_parts(collection, selected, |object| keep.part_of(object)).await
     }
 
     /// Adds the objects of a collection that have these labels.
-    async fn list<K: Kind>(&mut self, path: &[&str], collection: &str, labels: &str) {
+    async fn list(&mut self, keep: Keep, path: &[&str], collection: &str, labels: &str) {
         let selected = ListParams {
             label_selector: Some(labels.to_owned()).filter(|labels| !labels.is_empty()),
             ..ListParams::default()
         };
-        let list = self.cluster.list_at::<Kept<K>>(collection, selected).await;
+        let list = self.parts_of(keep, collection, selected).await;
         let part = match list {
             Err(Refusal::UnknownKind) => {
                 let note = Some("the server doesn't have this kind".to_owned());
                 Part { note, ..json_part(path, Ok(json!([]))) }
             }
-            list => json_part(path, list.map(|list| list.into_iter().map(|object| object.0).collect())),
+            list => json_part(path, list.map(Value::from)),
         };
         self.parts.push(part);
     }
 
     /// Adds those of these objects that there are: each may be read by its name alone.
-    async fn named<K: Kind>(&mut self, path: &[&str], collection: &str, names: &[&str]) {
+    async fn named(&mut self, keep: Keep, path: &[&str], collection: &str, names: &[&str]) {
         let mut found = Vec::new();
         for name in names {
-            match self.cluster.read::<Kept<K>>(&format!("{collection}/{name}")).await {
-                Ok(object) => found.push(object.0),
+            match self.cluster.read(&format!("{collection}/{name}")).await {
+                Ok(object) => found.push(keep.part_of(object)),
                 Err(Refusal::NotFound(_) | Refusal::UnknownKind) => {}
                 Err(refused) => return self.parts.push(json_part(path, Err(refused))),
             }
