@@ -1,22 +1,86 @@
 //! `kubectl divvy doctor`: checks of the installation, in the order in which its parts depend on each other.
 
 mod certificate;
-mod check;
 mod cluster;
 mod dialects;
-mod facts;
+mod finding;
 mod leftovers;
 mod nodes;
+mod objects;
 mod pods;
 mod systems;
 mod webhook;
 
+use divvy_api::config::Scheduling;
 use serde::Serialize;
 
-pub use self::check::{Check, State};
-use self::facts::Facts;
-use crate::cluster::{Cluster, ClusterArgs};
+use self::Judge::{One, Perhaps, Quiet, Several};
+use self::Place::{Everywhere, Extender, NoWebhook, Webhook};
+pub use self::finding::{Finding, State, Verdict};
+use self::objects::Objects;
+use crate::cluster::{Cluster, ClusterArgs, Refusal};
 use crate::output::{CommandOutput, Format, format};
+
+/// A check of the installation.
+struct Check {
+    /// What it is about; empty where its findings say so.
+    link: &'static str,
+    place: Place,
+    judge: Judge,
+}
+
+/// Where a check has something to say.
+enum Place {
+    Everywhere,
+    /// Where the webhook is installed.
+    Webhook,
+    /// Where it is installed and the scheduler should call it.
+    Extender,
+    NoWebhook,
+}
+
+/// Judges what was read of the cluster. What is needed and couldn't be read is the error.
+enum Judge {
+    One(fn(&Objects) -> Result<Verdict, &Refusal>),
+    /// Not everywhere there is something to say.
+    Perhaps(fn(&Objects) -> Result<Option<Verdict>, &Refusal>),
+    /// The same, but what couldn't be read has a line of another check.
+    Quiet(fn(&Objects) -> Option<Verdict>),
+    /// On links of their own.
+    Several(fn(&Objects) -> Vec<Finding>),
+}
+
+/// All checks behind the API server's, in the order in which the parts depend on each other.
+const CHECKS: &[Check] = &[
+    Check { link: "CRD gpunodes.divvy.dev", place: Everywhere, judge: One(cluster::definition) },
+    Check { link: "namespace", place: Everywhere, judge: One(cluster::namespace) },
+    Check { link: "ConfigMap divvy-config", place: Everywhere, judge: Perhaps(cluster::configuration) },
+    Check { link: "DaemonSet divvy-node", place: Everywhere, judge: One(cluster::daemons) },
+    Check { link: "", place: Everywhere, judge: Several(nodes::nodes) },
+    Check { link: "admission policies", place: Everywhere, judge: One(cluster::policies) },
+    Check { link: "webhook", place: NoWebhook, judge: One(webhook::absence) },
+    Check { link: "Deployment divvy-webhook", place: Webhook, judge: One(webhook::replicas) },
+    Check { link: "Service divvy-webhook", place: Webhook, judge: One(webhook::service) },
+    Check { link: "Service divvy-extender", place: Extender, judge: One(webhook::extender_service) },
+    Check { link: "mutating webhook", place: Webhook, judge: One(webhook::mutating) },
+    Check { link: "validating webhook", place: Webhook, judge: One(webhook::validating) },
+    Check { link: "webhook answers", place: Webhook, judge: One(webhook::answers) },
+    Check { link: "Lease divvy-webhook", place: Webhook, judge: One(webhook::lease) },
+    Check { link: "scheduler", place: Webhook, judge: One(pods::scheduler) },
+    Check { link: "soft taints", place: Everywhere, judge: Quiet(webhook::soft_taints) },
+    Check { link: "hidden GPUs", place: Everywhere, judge: Perhaps(webhook::hidden) },
+    Check { link: "dialects", place: Everywhere, judge: Perhaps(dialects::reviewed) },
+    Check { link: "dialects that are off", place: Everywhere, judge: Quiet(dialects::unused) },
+    Check { link: "unit of gpushare", place: Everywhere, judge: Quiet(dialects::unit) },
+    Check { link: "quotas of other systems", place: Everywhere, judge: Perhaps(dialects::quotas) },
+    Check { link: "quotas of HAMi", place: Everywhere, judge: Quiet(dialects::hami_quotas) },
+    Check { link: "leftovers", place: Everywhere, judge: Perhaps(leftovers::unseen) },
+    Check { link: "leftovers of Divvy", place: Everywhere, judge: Quiet(leftovers::of_divvy) },
+    Check { link: "aggregated API", place: Everywhere, judge: Quiet(leftovers::of_aggregated_api) },
+    Check { link: "", place: Everywhere, judge: Several(leftovers::of_others) },
+    Check { link: "waiting pods", place: Everywhere, judge: One(pods::waiting) },
+    Check { link: "container toolkit", place: Everywhere, judge: One(|_| Ok(cluster::toolkit())) },
+];
 
 /// Checks the installation of Divvy part by part, and shows how to repair what is broken
 ///
@@ -44,7 +108,7 @@ pub struct Report {
     /// `v1`: of this structure.
     pub version: &'static str,
     /// From the API server outward.
-    pub checks: Vec<Check>,
+    pub checks: Vec<Finding>,
 }
 
 /// Checks the cluster and formats the result.
@@ -52,7 +116,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { namespace, output, cluster } = args;
     let report = examine(&cluster.connect().await?, namespace, true).await;
     let answer = format(&report, output, |_| report.to_string())?;
-    let incomplete = report.checks.iter().any(|check| check.state == State::Failed);
+    let incomplete = report.checks.iter().any(|finding| finding.verdict.state == State::Failed);
     Ok(CommandOutput { answer, incomplete, ..CommandOutput::default() })
 }
 
@@ -62,32 +126,53 @@ pub(crate) async fn examine_without_secrets(cluster: &Cluster, namespace: String
 }
 
 async fn examine(cluster: &Cluster, namespace: String, with_secrets: bool) -> Report {
+    let link = "API server";
     let checks = match cluster.read("/version").await {
-        Err(refused) => vec![Check::failed("API server", refused.to_string(), "choose another server with --context")],
+        Err(refused) => {
+            vec![Verdict::failed(refused.to_string(), "choose another server with --context").about(link)]
+        }
         Ok(version) => {
-            let facts = Box::pin(Facts::gather(cluster, namespace, with_secrets)).await; // large: it holds every answer
-            std::iter::once(cluster::api_server(&version)).chain(all(&facts)).collect()
+            let objects = Box::pin(Objects::read(cluster, namespace, with_secrets)).await; // large: it holds every answer
+            std::iter::once(cluster::api_server(&version).about(link)).chain(all(&objects)).collect()
         }
     };
     Report { version: "v1", checks }
 }
 
-/// Every link but the API server.
-fn all(facts: &Facts) -> Vec<Check> {
-    let mut checks = vec![cluster::definition(facts), cluster::namespace(facts)];
-    checks.extend(cluster::configuration(facts));
-    checks.push(cluster::daemons(facts));
-    checks.extend(nodes::nodes(facts));
-    checks.push(cluster::policies(facts));
-    checks.extend(webhook::webhook(facts));
-    checks.extend(webhook::soft_taints(facts));
-    checks.extend(webhook::hidden(facts));
-    checks.extend(dialects::dialects(facts));
-    checks.extend(leftovers::of_divvy(facts));
-    checks.extend(leftovers::of_aggregated_api(facts));
-    checks.extend(leftovers::of_others(facts));
-    checks.extend([pods::waiting(facts), cluster::toolkit()]);
-    checks
+/// Findings of all checks but the API server's.
+fn all(objects: &Objects) -> Vec<Finding> {
+    CHECKS.iter().flat_map(|check| check.findings(objects)).collect()
+}
+
+// === impl Check ===
+
+impl Check {
+    fn findings(&self, objects: &Objects) -> Vec<Finding> {
+        if !self.place.is_here(objects) {
+            return Vec::new();
+        }
+        let verdict = match self.judge {
+            Several(judge) => return judge(objects),
+            Perhaps(judge) => judge(objects).transpose(),
+            Quiet(judge) => judge(objects).map(Ok),
+            One(judge) => Some(judge(objects)),
+        };
+        let verdict = verdict.map(|verdict| verdict.unwrap_or_else(Verdict::unseen));
+        verdict.map(|verdict| verdict.about(self.link)).into_iter().collect()
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn is_here(&self, objects: &Objects) -> bool {
+        match self {
+            Everywhere => true,
+            Webhook => objects.has_webhook(),
+            Extender => objects.has_webhook() && objects.scheduling() == Scheduling::Extender,
+            NoWebhook => !objects.has_webhook(),
+        }
+    }
 }
 
 #[cfg(test)]

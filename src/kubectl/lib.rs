@@ -8,7 +8,7 @@
 //!      ├▶ explain ──▶ fetch ──▶ divvy_index, one query
 //!      │     └─ tables, hints                                          pure
 //!      ├▶ debug_bundle ──▶ objects, programs ──▶ an archive
-//!      ├▶ doctor ──▶ facts ──▶ one check per part                      pure
+//!      ├▶ doctor ──▶ objects ──▶ a table of checks                     pure
 //!      ├▶ dashboard ──▶ watches ──▶ a page in the browser
 //!      ├▶ top ──▶ each daemon's /usage, through the API server
 //!      ├▶ quota ──▶ explain's fetch ──▶ divvy_index

@@ -9,10 +9,11 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
-use super::check::{Check, State};
 use super::cluster::POLICIES;
-use super::facts::{AGGREGATED, Agent, DAEMON, Facts, Object};
+use super::finding::{Finding, State, Verdict};
+use super::objects::{AGGREGATED, Agent, DAEMON, ForeignObject, Objects};
 use super::systems::{Mark, SYSTEMS, System};
+use crate::cluster::Refusal;
 use crate::inspect::NodeView;
 use crate::text::listed;
 
@@ -29,16 +30,18 @@ const FEATURE_DISCOVERY: &str = "nvidia.com/gfd.timestamp";
 
 /// Nodes, by name, that carry what divvy-node writes or have a `GpuNode`, and that no divvy-node runs on. None while a pod of
 /// the DaemonSet is missing, as during an upgrade: any of them could be where it belongs.
-pub(super) fn without_daemon(facts: &Facts) -> BTreeSet<String> {
-    let (Ok(agents), Ok(nodes)) = (&facts.agents, &facts.nodes) else { return BTreeSet::new() };
+pub(super) fn without_daemon(objects: &Objects) -> BTreeSet<String> {
+    let (Ok(agents), Ok(nodes)) = (&objects.agents, &objects.nodes) else { return BTreeSet::new() };
     let daemons: Vec<&Agent> = agents.iter().filter(|agent| agent.name == DAEMON).collect();
     if daemons.iter().any(|agent| agent.nodes.len() < agent.wanted) {
         return BTreeSet::new();
     }
-    let reported: BTreeSet<String> = gpu_nodes(facts).iter().map(DynamicObject::name_any).collect();
-    let resources = facts.names();
+    let reported: BTreeSet<String> = gpu_nodes(objects).iter().map(DynamicObject::name_any).collect();
+    let resources = objects.names();
     let has_traces = |node: &&NodeView| {
-        reported.contains(&node.name_any()) || is_tainted(node, facts) || !Traces::of_divvy(node, &resources).is_empty()
+        reported.contains(&node.name_any())
+            || is_tainted(node, objects)
+            || !Traces::of_divvy(node, &resources).is_empty()
     };
     let mut names: BTreeSet<String> = nodes.iter().filter(has_traces).map(NodeView::name_any).collect();
     if daemons.is_empty() {
@@ -48,22 +51,24 @@ pub(super) fn without_daemon(facts: &Facts) -> BTreeSet<String> {
     names
 }
 
+/// Whether it can be told which nodes divvy-node and other systems run on; nothing to say if it can.
+pub(super) fn unseen(objects: &Objects) -> Result<Option<Verdict>, &Refusal> {
+    objects.agents.as_ref().map(|_| None)
+}
+
 /// Leftovers of Divvy; nothing to say if there are none.
-pub(super) fn of_divvy(facts: &Facts) -> Option<Check> {
-    let link = "leftovers of Divvy";
-    let agents = match &facts.agents {
-        Err(refused) => return Some(Check::unseen("leftovers", refused)),
-        Ok(agents) => agents,
-    };
-    let names = Vec::from_iter(without_daemon(facts));
+pub(super) fn of_divvy(objects: &Objects) -> Option<Verdict> {
+    // A refusal has a line of its own.
+    let agents = objects.agents.as_ref().ok()?;
+    let names = Vec::from_iter(without_daemon(objects));
     let is_left = |name: String| names.binary_search(&name).is_ok();
-    let nodes: Vec<&NodeView> = facts.nodes.iter().flatten().filter(|node| is_left(node.name_any())).collect();
-    let (mut traces, resources) = (Traces::default(), facts.names());
+    let nodes: Vec<&NodeView> = objects.nodes.iter().flatten().filter(|node| is_left(node.name_any())).collect();
+    let (mut traces, resources) = (Traces::default(), objects.names());
     for node in &nodes {
         traces.extend(Traces::of_divvy(node, &resources));
     }
-    let is_tainted = nodes.iter().any(|node| is_tainted(node, facts));
-    let reports = gpu_nodes(facts).iter().filter(|object| is_left(object.name_any())).count();
+    let is_tainted = nodes.iter().any(|node| is_tainted(node, objects));
+    let reports = gpu_nodes(objects).iter().filter(|object| is_left(object.name_any())).count();
     let mut parts = traces.words();
     parts.extend(is_tainted.then(|| "soft taints".to_owned()));
     parts.extend((reports > 0).then(|| counted(reports, "GpuNode")));
@@ -79,44 +84,44 @@ pub(super) fn of_divvy(facts: &Facts) -> Option<Check> {
         let found = format!("divvy-node doesn't run on {}; left there: {}", located(&names), parts.join("; "));
         let remedy =
             format!("if it should run there, a label that DaemonSet {DAEMON} selects; else {}", commands.join("; "));
-        return Some(Check::warning(link, found, remedy));
+        return Some(Verdict::warning(found, remedy));
     }
     let on_nodes = (!names.is_empty()).then(|| format!("on {}: {}", located(&names), parts.join("; ")));
-    let policies = facts.policies.iter().flatten().filter(|policy| POLICIES.contains(&&*policy.name_any())).count();
+    let policies = objects.policies.iter().flatten().filter(|policy| POLICIES.contains(&&*policy.name_any())).count();
     let left: Vec<String> =
         on_nodes.into_iter().chain((policies > 0).then(|| format!("{policies} admission policies"))).collect();
-    let remedy = if is_tainted || !traces.is_empty() || facts.webhook.is_installed() {
+    let remedy = if is_tainted || !traces.is_empty() || objects.has_webhook() {
         UNINSTALL.to_owned()
     } else {
         let policies = (policies > 0).then_some("kubectl delete --ignore-not-found -f deploy/manifests/policy.yaml");
         let reports = (reports > 0).then_some("kubectl delete crd gpunodes.divvy.dev");
         [policies, reports].into_iter().flatten().collect::<Vec<_>>().join("; ")
     };
-    (!left.is_empty())
-        .then(|| Check::warning(link, format!("no divvy-node runs anywhere; left {}", left.join("; ")), remedy))
+    let found = || format!("no divvy-node runs anywhere; left {}", left.join("; "));
+    (!left.is_empty()).then(|| Verdict::warning(found(), remedy))
 }
 
 /// The aggregated API while nobody answers; nothing to say if it is served, or switched off.
-pub(super) fn of_aggregated_api(facts: &Facts) -> Option<Check> {
-    let object = facts.objects.iter().flatten().find(|object| object.system == AGGREGATED)?;
-    let (name, namespace) = (&object.name, &facts.namespace);
-    let why = object.unavailable.as_deref()?;
-    let found = format!("{name} isn't available ({why}): API discovery reports errors, and namespaces aren't deleted");
-    let pods = format!("kubectl get pods -n {namespace} -l app.kubernetes.io/name=divvy-apiserver");
-    Some(Check::failed(
-        "aggregated API",
-        found,
-        format!("{pods}; to switch it off: kubectl delete {}", name.replace('/', " ")),
-    ))
+pub(super) fn of_aggregated_api(objects: &Objects) -> Option<Verdict> {
+    let mut apis = objects.foreign.iter().flatten().filter(|object| object.system == AGGREGATED);
+    let unavailable = apis.find_map(|object| Some((&object.name, object.unavailable.as_deref()?)));
+    unavailable.map(|(name, why)| {
+        let found =
+            format!("{name} isn't available ({why}): API discovery reports errors, and namespaces aren't deleted");
+        let namespace = &objects.namespace;
+        let pods = format!("kubectl get pods -n {namespace} -l app.kubernetes.io/name=divvy-apiserver");
+        Verdict::failed(found, format!("{pods}; to switch it off: kubectl delete {}", name.replace('/', " ")))
+    })
 }
 
 /// For each other system what it left, and whether it runs where Divvy does.
-pub(super) fn of_others(facts: &Facts) -> Vec<Check> {
-    let unseen = facts.objects.as_ref().err().map(|refused| Check::unseen("objects of other GPU systems", refused));
+pub(super) fn of_others(objects: &Objects) -> Vec<Finding> {
+    let unseen =
+        objects.foreign.as_ref().err().map(|refused| Verdict::unseen(refused).about("objects of other GPU systems"));
     // A refusal has a line of its own.
-    let Ok(agents) = &facts.agents else { return unseen.into_iter().collect() };
+    let Ok(agents) = &objects.agents else { return unseen.into_iter().collect() };
     let of_systems = SYSTEMS.iter().flat_map(|system| {
-        let presence = Presence::of(system, agents, facts);
+        let presence = Presence::of(system, agents, objects);
         [presence.conflict(), presence.leftovers()].into_iter().flatten()
     });
     unseen.into_iter().chain(of_systems).collect()
@@ -127,7 +132,7 @@ struct Presence<'a> {
     system: &'static System,
     /// DaemonSets of it that have pods.
     agents: Vec<&'a Agent>,
-    objects: Vec<&'a Object>,
+    objects: Vec<&'a ForeignObject>,
     /// Nodes with a divvy-node.
     divvy: BTreeSet<&'a String>,
     nodes: &'a [NodeView],
@@ -135,21 +140,21 @@ struct Presence<'a> {
 }
 
 impl<'a> Presence<'a> {
-    fn of(system: &'static System, agents: &'a [Agent], facts: &'a Facts) -> Self {
+    fn of(system: &'static System, agents: &'a [Agent], objects: &'a Objects) -> Self {
         let is_own = |agent: &&Agent| {
             !agent.nodes.is_empty() && System::of_daemon_set(&agent.name).is_some_and(|it| it.name == system.name)
         };
         Self {
             system,
             agents: agents.iter().filter(is_own).collect(),
-            objects: facts.objects.iter().flatten().filter(|object| object.system == system.name).collect(),
+            objects: objects.foreign.iter().flatten().filter(|object| object.system == system.name).collect(),
             divvy: agents.iter().filter(|agent| agent.name == DAEMON).flat_map(|agent| &agent.nodes).collect(),
-            nodes: facts.nodes.as_deref().unwrap_or_default(),
-            names: facts.names(),
+            nodes: objects.nodes.as_deref().unwrap_or_default(),
+            names: objects.names(),
         }
     }
 
-    fn conflict(&self) -> Option<Check> {
+    fn conflict(&self) -> Option<Finding> {
         let (mut found, mut commands) = (Vec::new(), Vec::new());
         for Agent { namespace, name, nodes, is_operators, .. } in &self.agents {
             let both: Vec<String> = nodes.iter().filter(|node| self.divvy.contains(node)).cloned().collect();
@@ -167,7 +172,7 @@ impl<'a> Presence<'a> {
             }
         }
         commands.dedup();
-        let in_use = |object: &&&Object| {
+        let in_use = |object: &&&ForeignObject| {
             object.name.contains("webhook") && object.service.as_ref().is_some_and(|(_, is_there)| *is_there)
         };
         for object in self.objects.iter().filter(in_use).filter(|_| !self.divvy.is_empty()) {
@@ -176,10 +181,10 @@ impl<'a> Presence<'a> {
         }
         let remedy = || format!("keep it off Divvy's nodes and pods, or remove it: {}", commands.join("; "));
         (!found.is_empty())
-            .then(|| Check::warning(format!("conflict with {}", self.system.name), found.join("; "), remedy()))
+            .then(|| Verdict::warning(found.join("; "), remedy()).about(format!("conflict with {}", self.system.name)))
     }
 
-    fn leftovers(&self) -> Option<Check> {
+    fn leftovers(&self) -> Option<Finding> {
         let (mut found, mut commands, mut state) = (Vec::new(), Vec::new(), State::Warning);
         let (mut names, mut traces) = (Vec::new(), Traces::default());
         for node in self.nodes {
@@ -202,7 +207,7 @@ impl<'a> Presence<'a> {
             found.push(format!("on {}, where it doesn't run: {}", located(&names), traces.words().join("; ")));
             commands.extend(traces.removal(target(&names)));
         }
-        for Object { name, service, refuses, .. } in &self.objects {
+        for ForeignObject { name, service, refuses, .. } in &self.objects {
             match service {
                 Some((service, false)) => {
                     let effect = if *refuses { ", so what it reviews is refused" } else { "" };
@@ -216,12 +221,8 @@ impl<'a> Presence<'a> {
             }
             commands.push(format!("kubectl delete {name}"));
         }
-        (!found.is_empty()).then(|| Check {
-            link: format!("leftovers of {}", self.system.name),
-            state,
-            found: found.join("; "),
-            remedy: Some(commands.join("; ")),
-        })
+        let verdict = Verdict { state, found: found.join("; "), remedy: Some(commands.join("; ")) };
+        (!found.is_empty()).then(|| verdict.about(format!("leftovers of {}", self.system.name)))
     }
 }
 
@@ -313,12 +314,12 @@ fn own_labels(node: &NodeView) -> impl Iterator<Item = &str> {
 }
 
 /// Whether it has soft taints, and no webhook manages them.
-fn is_tainted(node: &NodeView, facts: &Facts) -> bool {
-    node.has_soft_taint() && !facts.webhook.is_installed()
+fn is_tainted(node: &NodeView, objects: &Objects) -> bool {
+    node.has_soft_taint() && !objects.has_webhook()
 }
 
-fn gpu_nodes(facts: &Facts) -> &[DynamicObject] {
-    facts.gpu_nodes.as_deref().unwrap_or_default()
+fn gpu_nodes(objects: &Objects) -> &[DynamicObject] {
+    objects.gpu_nodes.as_deref().unwrap_or_default()
 }
 
 /// Name for a command: the node's, if it is the only one.

@@ -7,9 +7,9 @@ use divvy_api::{Memory, ResourceName, ResourceNames};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
-use super::check::{Check, State};
-use super::facts::Facts;
+use super::finding::{Finding, State, Verdict};
 use super::leftovers;
+use super::objects::Objects;
 use crate::cluster::Refusal;
 use crate::inspect::report::NodeReport;
 use crate::inspect::{Found, Host, NodeView};
@@ -27,46 +27,46 @@ const MOST: usize = 20;
 
 /// A line for each node in trouble, one for all that are well, and one for how shares are enforced. Nodes that divvy-node left
 /// have a line elsewhere.
-pub(super) fn nodes(facts: &Facts) -> Vec<Check> {
-    let left = leftovers::without_daemon(facts);
-    let gpu_nodes: Vec<&DynamicObject> = match &facts.gpu_nodes {
+pub(super) fn nodes(objects: &Objects) -> Vec<Finding> {
+    let left = leftovers::without_daemon(objects);
+    let gpu_nodes: Vec<&DynamicObject> = match &objects.gpu_nodes {
         Ok(gpu_nodes) => gpu_nodes.iter().filter(|object| !left.contains(&object.name_any())).collect(),
         // The CRD's own check says so.
         Err(Refusal::UnknownKind) => return Vec::new(),
-        Err(refused) => return vec![Check::unseen("GpuNodes", refused)],
+        Err(refused) => return vec![Verdict::unseen(refused).about("GpuNodes")],
     };
     let mut checks = Vec::new();
-    checks.extend(facts.nodes.as_ref().err().map(|refused| Check::unseen("Nodes", refused)));
-    let known = facts.nodes.as_ref().ok();
+    checks.extend(objects.nodes.as_ref().err().map(|refused| Verdict::unseen(refused).about("Nodes")));
+    let known = objects.nodes.as_ref().ok();
     let named = known.into_iter().flatten().map(|node| (node.name_any(), node));
     let hosts: HashMap<String, &NodeView> = named.filter(|(name, _)| !left.contains(name)).collect();
-    let resources = facts.names();
-    let without_report = |node: &&NodeView| without_report(node, &gpu_nodes, &resources, facts);
-    let mut troubled: Vec<Check> = hosts.values().filter_map(without_report).collect();
+    let resources = objects.names();
+    let without_report = |node: &&NodeView| without_report(node, &gpu_nodes, &resources, objects);
+    let mut troubled: Vec<Finding> = hosts.values().filter_map(without_report).collect();
     let all = troubled.len() + gpu_nodes.len();
     let mut reports = Vec::new();
     for object in gpu_nodes {
         let host = hosts.get(&object.name_any()).copied();
-        let report = report(object, host, known.is_some(), facts);
+        let report = report(object, host, known.is_some(), objects);
         troubled.extend(judge(&report, host, &resources.memory));
         reports.push(report);
     }
     if all == 0 && left.is_empty() {
         let label = "kubectl label node NAME nvidia.com/gpu.present=true, or install node feature discovery";
-        return vec![Check::warning("nodes", "none has GPUs, as far as labels and resources show", label)];
+        return vec![Verdict::warning("none has GPUs, as far as labels and resources show", label).about("nodes")];
     }
     let well = all - troubled.len();
     if well > 0 {
         let found = format!("{well} of {all} with GPUs report them, take pods and advertise what they report");
-        checks.push(Check::ok("nodes", found));
+        checks.push(Verdict::ok(found).about("nodes"));
     }
-    troubled.sort_by_key(|check| (check.state != State::Failed, check.link.clone()));
+    troubled.sort_by_key(|finding| (finding.verdict.state != State::Failed, finding.link.clone()));
     let more = troubled.len().saturating_sub(MOST);
     troubled.truncate(MOST);
     checks.extend(troubled);
     if more > 0 {
         let found = format!("{more} more are in trouble");
-        checks.push(Check::warning("nodes", found, "kubectl divvy inspect shows all of them"));
+        checks.push(Verdict::warning(found, "kubectl divvy inspect shows all of them").about("nodes"));
     }
     checks.extend(tiers(&reports));
     checks
@@ -81,8 +81,8 @@ fn without_report(
     node: &NodeView,
     gpu_nodes: &[&DynamicObject],
     names: &ResourceNames,
-    facts: &Facts,
-) -> Option<Check> {
+    objects: &Objects,
+) -> Option<Finding> {
     let name = node.name_any();
     let label = LABELS.into_iter().find(|label| node.labels().get(*label).is_some_and(|value| value == "true"));
     let resource =
@@ -95,23 +95,23 @@ fn without_report(
     let remedy = format!(
         "kubectl -n {} get pods -l app.kubernetes.io/name=divvy-node --field-selector spec.nodeName={name}, and the \
          pod's log",
-        facts.namespace
+        objects.namespace
     );
-    Some(Check::failed(link(&name), found, remedy))
+    Some(Verdict::failed(found, remedy).about(link(&name)))
 }
 
-fn report(object: &DynamicObject, host: Option<&NodeView>, all_known: bool, facts: &Facts) -> NodeReport {
+fn report(object: &DynamicObject, host: Option<&NodeView>, all_known: bool, objects: &Objects) -> NodeReport {
     let host = match host {
         Some(node) => Host::There(Box::new(node.clone())),
         None if all_known => Host::Gone,
         None => Host::Unknown,
     };
     let found = Found { name: object.name_any(), gpu_node: object.clone(), host };
-    NodeReport::new(&found, facts.now)
+    NodeReport::new(&found, objects.now)
 }
 
 /// What is wrong with a node; nothing, if it is well.
-fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) -> Option<Check> {
+fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) -> Option<Finding> {
     let NodeReport { name, takes_pods, problems, conditions, totals, cards, .. } = report;
     let inspect = format!("kubectl divvy inspect {name}");
     if !problems.is_empty() {
@@ -125,7 +125,7 @@ fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) ->
         } else {
             inspect
         };
-        return Some(Check { link: link(name), state, found: problems.join("; "), remedy: Some(remedy) });
+        return Some(Verdict { state, found: problems.join("; "), remedy: Some(remedy) }.about(link(name)));
     }
     if totals.healthy_cards < totals.cards {
         let sick = cards.iter().filter(|card| card.health == "Unhealthy");
@@ -133,10 +133,10 @@ fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) ->
             sick.map(|card| format!("{}: {}", card.uuid, card.reason.as_deref().unwrap_or("unhealthy"))).collect();
         let (sound, all) = (totals.healthy_cards, totals.cards);
         let found = format!("{} of {all} GPUs take no new pods: {}", all - sound, listed(&sick, 3));
-        return Some(Check::warning(link(name), found, inspect));
+        return Some(Verdict::warning(found, inspect).about(link(name)));
     }
     let remedy = "look again in a second; if it stays, the log of its divvy-node says why it can't patch nodes/status";
-    disagreement(report, host?, memory).map(|found| Check::warning(link(name), found, remedy))
+    disagreement(report, host?, memory).map(|found| Verdict::warning(found, remedy).about(link(name)))
 }
 
 /// Where the Node's amount of memory doesn't follow from the report: it is what is free, and what is held in MiB; with host
@@ -162,7 +162,7 @@ fn disagreement(report: &NodeReport, node: &NodeView, resource: &ResourceName) -
 }
 
 /// What holds a process to its share, by how many nodes.
-fn tiers(reports: &[NodeReport]) -> Option<Check> {
+fn tiers(reports: &[NodeReport]) -> Option<Finding> {
     let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
     for tier in reports.iter().filter_map(|report| report.tier.as_deref()) {
         *nodes.entry(tier).or_default() += 1;
@@ -189,5 +189,5 @@ fn tiers(reports: &[NodeReport]) -> Option<Check> {
     if whole > 0 {
         lines.push(format!("mig for {whole} whole instance{}, on whatever node: {}", plural(whole), meaning("mig")));
     }
-    (!lines.is_empty()).then(|| Check::ok("enforcement", lines.join("; ")))
+    (!lines.is_empty()).then(|| Verdict::ok(lines.join("; ")).about("enforcement"))
 }

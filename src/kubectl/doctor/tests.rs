@@ -7,13 +7,14 @@ use divvy_api::gpunode::GpuNode;
 use divvy_dialects::{Dialect, match_conditions};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{CustomResourceExt as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::facts::{Agent, Configuration, EXTENDER, HIDES_GPUS, Replica, ServiceFacts, WEBHOOK, WebhookFacts};
+use super::objects::{Agent, Configuration, HIDES_GPUS, Replica};
 use super::*;
 use crate::cluster::Refusal;
 use crate::limits::Limit;
@@ -64,9 +65,8 @@ fn node(name: &str) -> Value {
     })
 }
 
-fn service(name: &'static str, endpoints: &Value) -> ServiceFacts {
-    let slice = read(json!({ "addressType": "IPv4", "endpoints": endpoints }));
-    ServiceFacts { name, service: Ok(Some(read(json!({ "metadata": { "name": name } })))), endpoints: Ok(vec![slice]) }
+fn slice(endpoints: &Value) -> Vec<EndpointSlice> {
+    vec![read(json!({ "addressType": "IPv4", "endpoints": endpoints }))]
 }
 
 /// A DaemonSet with a pod on each of its nodes.
@@ -76,7 +76,7 @@ fn agent(namespace: &str, name: &str, nodes: &[&str]) -> Agent {
 }
 
 /// An installation with nothing wrong.
-fn sound() -> Facts {
+fn sound() -> Objects {
     let named = |name: &str| json!({ "metadata": { "name": name } });
     let bound = |name: &str| json!({ "metadata": { "name": name }, "spec": { "policyName": name } });
     let policies = [
@@ -90,7 +90,7 @@ fn sound() -> Facts {
         "divvy-webhook-pods",
     ];
     let replica = |pod: &str, calls: f64| Replica { pod: pod.to_owned(), readyz: Ok(()), calls: Some(calls) };
-    Facts {
+    Objects {
         now: "2026-11-21T12:00:00Z".parse().expect("a time"),
         namespace: "divvy-system".to_owned(),
         definition: Ok(Some(GpuNode::crd())),
@@ -103,33 +103,30 @@ fn sound() -> Facts {
         gpu_nodes: Ok(vec![gpu_node("node-1"), gpu_node("node-2")]),
         policies: Ok(policies.map(|name| read(named(name))).to_vec()),
         bindings: Ok(policies.map(|name| read(bound(name))).to_vec()),
-        webhook: WebhookFacts {
-            deployment: Ok(Some(read(json!({
-                "spec": { "replicas": 2, "selector": {}, "template": {} }, "status": { "readyReplicas": 2 },
-            })))),
-            service: service(
-                WEBHOOK,
-                &json!([
-                    { "addresses": ["10.0.0.1"] },
-                    { "addresses": ["10.0.0.2"], "conditions": { "ready": true } },
-                ]),
-            ),
-            extender: service(EXTENDER, &json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }])),
-            mutating: Ok(Some(configuration(&[
-                ("mutate.divvy.dev", "Fail"),
-                ("hide.divvy.dev", "Fail"),
-                ("jobs.divvy.dev", "Fail"),
-            ]))),
-            validating: Ok(Some(configuration(&[("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")]))),
-            config: Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": "version: v1\n" } })))),
-            secret: Ok(Some(read(json!({ "data": { "ca.crt": ByteString(CA.as_bytes().to_vec()) } })))),
-            lease: Ok(Some(read(json!({ "spec": {
-                "holderIdentity": "divvy-webhook-a", "renewTime": "2026-11-21T11:59:58.000000Z",
-            } })))),
-            replicas: Ok(vec![replica("divvy-webhook-a", 7.0), replica("divvy-webhook-b", 0.0)]),
-        },
+        deployment: Ok(Some(read(json!({
+            "spec": { "replicas": 2, "selector": {}, "template": {} }, "status": { "readyReplicas": 2 },
+        })))),
+        service: Ok(Some(read(named("divvy-webhook")))),
+        endpoints: Ok(slice(&json!([
+            { "addresses": ["10.0.0.1"] },
+            { "addresses": ["10.0.0.2"], "conditions": { "ready": true } },
+        ]))),
+        extender: Ok(Some(read(named("divvy-extender")))),
+        extender_endpoints: Ok(slice(&json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": true } }]))),
+        mutating: Ok(Some(configuration(&[
+            ("mutate.divvy.dev", "Fail"),
+            ("hide.divvy.dev", "Fail"),
+            ("jobs.divvy.dev", "Fail"),
+        ]))),
+        validating: Ok(Some(configuration(&[("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")]))),
+        webhook_config: Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": "version: v1\n" } })))),
+        secret: Ok(Some(read(json!({ "data": { "ca.crt": ByteString(CA.as_bytes().to_vec()) } })))),
+        lease: Ok(Some(read(json!({ "spec": {
+            "holderIdentity": "divvy-webhook-a", "renewTime": "2026-11-21T11:59:58.000000Z",
+        } })))),
+        replicas: Ok(vec![replica("divvy-webhook-a", 7.0), replica("divvy-webhook-b", 0.0)]),
         agents: Ok(vec![agent("divvy-system", "divvy-node", &["node-1", "node-2"])]),
-        objects: Ok(Vec::new()),
+        foreign: Ok(Vec::new()),
         hiding: Ok(vec![labelled("team-a", "true"), labelled("team-b", "true")]),
         needed_first: Ok(Vec::new()),
         limits: Ok(Vec::new()),
@@ -144,19 +141,20 @@ fn labelled(name: &str, value: &str) -> Namespace {
 }
 
 /// What isn't ok once some of the installation is changed.
-fn wrong(change: impl FnOnce(&mut Facts)) -> String {
-    let mut facts = sound();
-    change(&mut facts);
-    let checks = all(&facts).into_iter().filter(|check| check.state != State::Ok && check.link != "container toolkit");
-    let line = |Check { link, state, found, remedy }: Check| {
+fn wrong(change: impl FnOnce(&mut Objects)) -> String {
+    let mut objects = sound();
+    change(&mut objects);
+    let findings = all(&objects).into_iter();
+    let findings = findings.filter(|it| it.verdict.state != State::Ok && it.link != "container toolkit");
+    let line = |Finding { link, verdict: Verdict { state, found, remedy } }: Finding| {
         let remedy = remedy.map(|remedy| format!("\n  do: {remedy}")).unwrap_or_default();
         format!("{state}: {link}: {found}{remedy}\n")
     };
-    checks.map(line).collect()
+    findings.map(line).collect()
 }
 
-fn status(facts: &mut Facts, node: usize) -> &mut Value {
-    &mut facts.gpu_nodes.as_mut().expect("GpuNodes")[node].data["status"]
+fn status(objects: &mut Objects, node: usize) -> &mut Value {
+    &mut objects.gpu_nodes.as_mut().expect("GpuNodes")[node].data["status"]
 }
 
 #[test]
@@ -166,24 +164,23 @@ fn sound_installation_has_no_remedies() {
     insta::assert_json_snapshot!("json", Report { version: "v1", checks: all(&sound())[..2].to_vec() });
 }
 
-fn uninstall_webhook(Facts { webhook, .. }: &mut Facts) {
-    (webhook.deployment, webhook.service.service) = (Ok(None), Ok(None));
-    (webhook.mutating, webhook.validating) = (Ok(None), Ok(None));
+fn uninstall_webhook(objects: &mut Objects) {
+    (objects.deployment, objects.service) = (Ok(None), Ok(None));
+    (objects.mutating, objects.validating) = (Ok(None), Ok(None));
 }
 
 #[test]
 fn missing_webhook_is_reported_once() {
-    let bare = wrong(|facts| {
-        uninstall_webhook(facts);
-        facts.hiding = Ok(Vec::new());
+    let bare = wrong(|objects| {
+        uninstall_webhook(objects);
+        objects.hiding = Ok(Vec::new());
     });
     assert_eq!(bare, "");
     let forbidden = || Refusal::Forbidden("no".to_owned());
-    let unseen = wrong(|facts| {
-        let webhook = &mut facts.webhook;
-        (webhook.deployment, webhook.service.service) = (Err(forbidden()), Err(forbidden()));
-        (webhook.mutating, webhook.validating) = (Err(forbidden()), Err(forbidden()));
-        facts.hiding = Ok(Vec::new());
+    let unseen = wrong(|objects| {
+        (objects.deployment, objects.service) = (Err(forbidden()), Err(forbidden()));
+        (objects.mutating, objects.validating) = (Err(forbidden()), Err(forbidden()));
+        objects.hiding = Ok(Vec::new());
     });
     assert_eq!(unseen, "not checked: webhook: missing permission: no\n");
 }
@@ -191,43 +188,44 @@ fn missing_webhook_is_reported_once() {
 #[test]
 fn every_cluster_check_can_fail() {
     let breaks = [
-        wrong(|facts| facts.definition = Ok(None)),
-        wrong(|facts| {
-            let definition = facts.definition.as_mut().expect("one").as_mut().expect("one");
+        wrong(|objects| objects.definition = Ok(None)),
+        wrong(|objects| {
+            let definition = objects.definition.as_mut().expect("one").as_mut().expect("one");
             definition.spec.versions[0].name = "v1".to_owned();
         }),
-        wrong(|facts| {
-            let definition = facts.definition.as_mut().expect("one").as_mut().expect("one");
+        wrong(|objects| {
+            let definition = objects.definition.as_mut().expect("one").as_mut().expect("one");
             let schema = &mut definition.spec.versions[0].schema.as_mut().expect("one").open_api_v3_schema;
             schema.as_mut().expect("one").required = None;
         }),
-        wrong(|facts| facts.home = Ok(None)),
-        wrong(|facts| facts.daemons = Ok(None)),
-        wrong(|facts| facts.daemons.as_mut().expect("one").as_mut().expect("one").status = None),
-        wrong(|facts| {
-            let daemons = facts.daemons.as_mut().expect("one").as_mut().expect("one");
+        wrong(|objects| objects.home = Ok(None)),
+        wrong(|objects| objects.daemons = Ok(None)),
+        wrong(|objects| objects.daemons.as_mut().expect("one").as_mut().expect("one").status = None),
+        wrong(|objects| {
+            let daemons = objects.daemons.as_mut().expect("one").as_mut().expect("one");
             daemons.status.as_mut().expect("one").number_ready = 1;
         }),
-        wrong(|facts| drop(facts.bindings.as_mut().expect("some").pop())),
-        wrong(|facts| facts.config = Ok(Err("unknown field `memoryUnits`".to_owned()))),
-        wrong(|facts| facts.policies = Err(Refusal::Forbidden("User \"x\" cannot list policies".to_owned()))),
+        wrong(|objects| drop(objects.bindings.as_mut().expect("some").pop())),
+        wrong(|objects| objects.config = Ok(Err("unknown field `memoryUnits`".to_owned()))),
+        wrong(|objects| objects.policies = Err(Refusal::Forbidden("User \"x\" cannot list policies".to_owned()))),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
 }
 
 #[test]
 fn enforcement_is_shown_for_nodes_and_whole_instances() {
-    let mut facts = sound();
+    let mut objects = sound();
     let share = |pod: &str, exclusive: bool| {
         json!({
             "podUid": pod, "namespace": "ns", "pod": pod, "container": "main", "card": "MIG-a", "memoryMi": 1024,
             "cores": 100, "exclusive": exclusive,
         })
     };
-    status(&mut facts, 0)["shares"] = json!([share("a", true), share("b", false)]);
-    status(&mut facts, 1)["tier"] = "mig".into();
-    status(&mut facts, 0)["cards"][0]["tier"] = "shim".into();
-    let found = all(&facts).into_iter().find(|check| check.link == "enforcement").expect("it is said").found;
+    status(&mut objects, 0)["shares"] = json!([share("a", true), share("b", false)]);
+    status(&mut objects, 1)["tier"] = "mig".into();
+    status(&mut objects, 0)["cards"][0]["tier"] = "shim".into();
+    let found =
+        all(&objects).into_iter().find(|finding| finding.link == "enforcement").expect("it is said").verdict.found;
     assert_eq!(
         found,
         "accounting on 1 node: shares are counted, and nothing is enforced; mig on 1 node: hardware; shim for 1 GPU of \
@@ -239,54 +237,54 @@ fn enforcement_is_shown_for_nodes_and_whole_instances() {
 #[test]
 fn nodes_with_problems_are_named() {
     let breaks = [
-        wrong(|facts| facts.gpu_nodes.as_mut().expect("some").truncate(1)),
-        wrong(|facts| facts.nodes.as_mut().expect("some").truncate(1)),
-        wrong(|facts| {
-            status(facts, 0)["conditions"][0] = condition("Ready", "False", "the kubelet has not registered it");
+        wrong(|objects| objects.gpu_nodes.as_mut().expect("some").truncate(1)),
+        wrong(|objects| objects.nodes.as_mut().expect("some").truncate(1)),
+        wrong(|objects| {
+            status(objects, 0)["conditions"][0] = condition("Ready", "False", "the kubelet has not registered it");
         }),
-        wrong(|facts| {
+        wrong(|objects| {
             let mut rival = condition("Ready", "False", "nvidia.com/gpu is served by /usr/bin/other");
             rival["reason"] = "AnotherPlugin".into();
-            status(facts, 0)["conditions"][0] = rival;
+            status(objects, 0)["conditions"][0] = rival;
         }),
-        wrong(|facts| {
+        wrong(|objects| {
             let draining = condition("Draining", "True", "the daemon is about to stop");
-            status(facts, 0)["conditions"].as_array_mut().expect("a list").push(draining);
+            status(objects, 0)["conditions"].as_array_mut().expect("a list").push(draining);
         }),
-        wrong(|facts| {
-            let cards = &mut status(facts, 1)["cards"];
+        wrong(|objects| {
+            let cards = &mut status(objects, 1)["cards"];
             (cards[0]["health"], cards[0]["reason"]) = ("Unhealthy".into(), "XID 79".into());
         }),
-        wrong(|facts| {
+        wrong(|objects| {
             let mut cordoned = node("node-1");
             cordoned["spec"] = json!({ "unschedulable": true });
-            facts.nodes.as_mut().expect("some")[0] = read(cordoned);
+            objects.nodes.as_mut().expect("some")[0] = read(cordoned);
         }),
-        wrong(|facts| {
+        wrong(|objects| {
             let mut stale = node("node-2");
             stale["status"]["capacity"]["nvidia.com/gpumem"] = "12k".into();
-            facts.nodes.as_mut().expect("some")[1] = read(stale);
+            objects.nodes.as_mut().expect("some")[1] = read(stale);
         }),
-        wrong(|facts| {
+        wrong(|objects| {
             let mut bare = node("node-2");
             bare["status"]["capacity"] = json!({ "nvidia.com/gpu": "32" });
-            facts.nodes.as_mut().expect("some")[1] = read(bare);
+            objects.nodes.as_mut().expect("some")[1] = read(bare);
         }),
-        wrong(|facts| (facts.gpu_nodes, facts.nodes) = (Ok(Vec::new()), Ok(Vec::new()))),
-        wrong(|facts| facts.nodes = Err(Refusal::Forbidden("User \"x\" cannot list nodes".to_owned()))),
+        wrong(|objects| (objects.gpu_nodes, objects.nodes) = (Ok(Vec::new()), Ok(Vec::new()))),
+        wrong(|objects| objects.nodes = Err(Refusal::Forbidden("User \"x\" cannot list nodes".to_owned()))),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
 }
 
 #[test]
 fn resources_are_those_of_the_installation() {
-    let renamed = |facts: &mut Facts| {
+    let renamed = |objects: &mut Objects| {
         let memory = "example.com/gpu-memory".parse().expect("a name");
-        facts.config = Ok(Ok(ClusterConfig { resource_memory: memory, ..ClusterConfig::default() }));
+        objects.config = Ok(Ok(ClusterConfig { resource_memory: memory, ..ClusterConfig::default() }));
     };
-    let offered = wrong(|facts| {
-        renamed(facts);
-        for node in facts.nodes.iter_mut().flatten() {
+    let offered = wrong(|objects| {
+        renamed(objects);
+        for node in objects.nodes.iter_mut().flatten() {
             *node = read(json!({
                 "metadata": { "name": node.name_any() },
                 "status": { "capacity": { "nvidia.com/gpu": "32", "example.com/gpu-memory": "24576" } },
@@ -300,8 +298,8 @@ fn resources_are_those_of_the_installation() {
 #[test]
 fn amount_of_an_oversubscribing_node_includes_host_memory() {
     let offers = |mib: u64| {
-        wrong(|facts| {
-            let status = status(facts, 1);
+        wrong(|objects| {
+            let status = status(objects, 1);
             status["oversubscription"] = json!({ "memoryScale": 150, "hostMemoryMi": 8192 });
             status["shares"] = json!([{
                 "podUid": "u", "namespace": "ns", "pod": "p", "container": "c", "kind": "app", "card": "GPU-node-2",
@@ -309,7 +307,7 @@ fn amount_of_an_oversubscribing_node_includes_host_memory() {
             }]);
             let mut node = node("node-2");
             node["status"]["capacity"]["nvidia.com/gpumem"] = mib.to_string().into();
-            facts.nodes.as_mut().expect("some")[1] = read(node);
+            objects.nodes.as_mut().expect("some")[1] = read(node);
         })
     };
     // 12 GiB are held, 16 of the GPU and 4 of the host are left.
@@ -319,36 +317,33 @@ fn amount_of_an_oversubscribing_node_includes_host_memory() {
 
 #[test]
 fn every_webhook_check_can_fail() {
-    fn of(facts: &mut Facts) -> &mut WebhookFacts {
-        &mut facts.webhook
-    }
     let bundle = |pem: &str| ByteString(pem.as_bytes().to_vec());
     let with = |pem: &str| {
         let bundle = bundle(pem);
-        wrong(|facts| {
-            let webhooks = &mut of(facts).mutating.as_mut().expect("one").as_mut().expect("one").webhooks;
+        wrong(|objects| {
+            let webhooks = &mut objects.mutating.as_mut().expect("one").as_mut().expect("one").webhooks;
             webhooks[0].client_config.ca_bundle = Some(bundle);
         })
     };
     let breaks = [
-        wrong(|facts| of(facts).deployment = Ok(None)),
-        wrong(|facts| {
-            let deployment = of(facts).deployment.as_mut().expect("one").as_mut().expect("one");
+        wrong(|objects| objects.deployment = Ok(None)),
+        wrong(|objects| {
+            let deployment = objects.deployment.as_mut().expect("one").as_mut().expect("one");
             deployment.status = None;
         }),
-        wrong(|facts| of(facts).service.service = Ok(None)),
-        wrong(|facts| of(facts).service.endpoints = Ok(Vec::new())),
-        wrong(|facts| of(facts).extender.service = Ok(None)),
-        wrong(|facts| of(facts).extender.endpoints = Ok(Vec::new())),
-        wrong(|facts| {
+        wrong(|objects| objects.service = Ok(None)),
+        wrong(|objects| objects.endpoints = Ok(Vec::new())),
+        wrong(|objects| objects.extender = Ok(None)),
+        wrong(|objects| objects.extender_endpoints = Ok(Vec::new())),
+        wrong(|objects| {
             let not_ready = json!([{ "addresses": ["10.0.0.1"], "conditions": { "ready": false } }]);
-            of(facts).extender = service(EXTENDER, &not_ready);
+            objects.extender_endpoints = Ok(slice(&not_ready));
         }),
-        wrong(|facts| of(facts).extender.endpoints = Err(Refusal::Forbidden("User \"x\" cannot list".to_owned()))),
-        wrong(|facts| of(facts).mutating = Ok(None)),
-        wrong(|facts| of(facts).validating = Ok(Some(configuration(&[("validate.divvy.dev", "Fail")])))),
-        wrong(|facts| {
-            of(facts).mutating = Ok(Some(configuration(&[
+        wrong(|objects| objects.extender_endpoints = Err(Refusal::Forbidden("User \"x\" cannot list".to_owned()))),
+        wrong(|objects| objects.mutating = Ok(None)),
+        wrong(|objects| objects.validating = Ok(Some(configuration(&[("validate.divvy.dev", "Fail")])))),
+        wrong(|objects| {
+            objects.mutating = Ok(Some(configuration(&[
                 ("mutate.divvy.dev", "Ignore"),
                 ("hide.divvy.dev", "Fail"),
                 ("jobs.divvy.dev", "Fail"),
@@ -357,15 +352,14 @@ fn every_webhook_check_can_fail() {
         with(""),
         with("rubbish"),
         with(&certificate()),
-        wrong(|facts| facts.now = "2028-01-01T00:00:00Z".parse().expect("a time")),
-        wrong(|facts| {
-            of(facts).replicas.as_mut().expect("two")[1].readyz =
-                Err("nodes: not synced\npods: not synced\n".to_owned());
+        wrong(|objects| objects.now = "2028-01-01T00:00:00Z".parse().expect("a time")),
+        wrong(|objects| {
+            objects.replicas.as_mut().expect("two")[1].readyz = Err("nodes: not synced\npods: not synced\n".to_owned());
         }),
-        wrong(|facts| of(facts).replicas = Err(Refusal::Forbidden("User \"x\" cannot get pods/proxy".to_owned()))),
-        wrong(|facts| of(facts).lease = Ok(None)),
-        wrong(|facts| facts.now = "2026-11-21T13:00:00Z".parse().expect("a time")),
-        wrong(|facts| of(facts).replicas.as_mut().expect("two")[0].calls = Some(0.0)),
+        wrong(|objects| objects.replicas = Err(Refusal::Forbidden("User \"x\" cannot get pods/proxy".to_owned()))),
+        wrong(|objects| objects.lease = Ok(None)),
+        wrong(|objects| objects.now = "2026-11-21T13:00:00Z".parse().expect("a time")),
+        wrong(|objects| objects.replicas.as_mut().expect("two")[0].calls = Some(0.0)),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
     let both = with(&format!("{}{}", certificate(), *CA));
@@ -377,14 +371,12 @@ fn label_that_hides_no_gpus_is_reported() {
     let old = || configuration(&[("mutate.divvy.dev", "Fail")]);
     let forbidden = || Refusal::Forbidden("User \"x\" cannot list".to_owned());
     let breaks = [
-        wrong(|facts| facts.webhook.mutating = Ok(Some(old()))),
-        wrong(|facts| {
-            let webhook = &mut facts.webhook;
-            (webhook.deployment, webhook.service.service, webhook.mutating, webhook.validating) =
-                (Ok(None), Ok(None), Ok(None), Ok(None));
+        wrong(|objects| objects.mutating = Ok(Some(old()))),
+        wrong(|objects| {
+            uninstall_webhook(objects);
         }),
-        wrong(|facts| facts.hiding.as_mut().expect("two").push(labelled("team-c", "yes"))),
-        wrong(|facts| facts.hiding = Err(forbidden())),
+        wrong(|objects| objects.hiding.as_mut().expect("two").push(labelled("team-c", "yes"))),
+        wrong(|objects| objects.hiding = Err(forbidden())),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
 }
@@ -392,9 +384,9 @@ fn label_that_hides_no_gpus_is_reported() {
 #[test]
 fn label_that_may_keep_the_cluster_from_starting_is_reported() {
     let breaks = [
-        wrong(|facts| facts.hiding.as_mut().expect("two").push(labelled("kube-system", "true"))),
-        wrong(|facts| facts.needed_first = Ok(vec!["team-b".to_owned()])),
-        wrong(|facts| facts.needed_first = Err(Refusal::Forbidden("User \"x\" cannot list".to_owned()))),
+        wrong(|objects| objects.hiding.as_mut().expect("two").push(labelled("kube-system", "true"))),
+        wrong(|objects| objects.needed_first = Ok(vec!["team-b".to_owned()])),
+        wrong(|objects| objects.needed_first = Err(Refusal::Forbidden("User \"x\" cannot list".to_owned()))),
     ];
     insta::assert_snapshot!(breaks.join("\n"));
 }
@@ -402,9 +394,9 @@ fn label_that_may_keep_the_cluster_from_starting_is_reported() {
 #[test]
 fn planned_pod_proves_that_the_extender_is_called() {
     let planned = json!({ "metadata": { "annotations": { "divvy.dev/planned": "{}" } } });
-    let said = wrong(|facts| {
-        facts.webhook.replicas.as_mut().expect("two").iter_mut().for_each(|replica| replica.calls = None);
-        facts.running = Ok(vec![read(planned)]);
+    let said = wrong(|objects| {
+        objects.replicas.as_mut().expect("two").iter_mut().for_each(|replica| replica.calls = None);
+        objects.running = Ok(vec![read(planned)]);
     });
     assert_eq!(said, "");
 }
@@ -412,10 +404,10 @@ fn planned_pod_proves_that_the_extender_is_called() {
 #[test]
 fn extender_is_checked_only_where_the_scheduler_calls_it() {
     let without = |scheduling: Scheduling| {
-        wrong(|facts| {
-            facts.config = Ok(Ok(ClusterConfig { scheduling, ..ClusterConfig::default() }));
-            facts.webhook.extender.service = Ok(None);
-            facts.webhook.replicas.as_mut().expect("two").iter_mut().for_each(|replica| replica.calls = None);
+        wrong(|objects| {
+            objects.config = Ok(Ok(ClusterConfig { scheduling, ..ClusterConfig::default() }));
+            objects.extender = Ok(None);
+            objects.replicas.as_mut().expect("two").iter_mut().for_each(|replica| replica.calls = None);
         })
     };
     assert_eq!(without(Scheduling::Gates), "");
@@ -430,10 +422,10 @@ fn pods_waiting_for_gpus_are_counted() {
         let container = json!({ "name": "main", "resources": { "limits": limits } });
         read(json!({ "metadata": { "namespace": "a", "name": name }, "spec": { "containers": [container] } }))
     };
-    let said = wrong(|facts| {
+    let said = wrong(|objects| {
         let one = json!({ "nvidia.com/gpu": "1" });
         let pods = ["p", "q", "r", "s"].map(|name| pod(name, one.clone()));
-        facts.pending = Ok(pods.into_iter().chain([pod("other", json!({ "cpu": "1" }))]).collect());
+        objects.pending = Ok(pods.into_iter().chain([pod("other", json!({ "cpu": "1" }))]).collect());
     });
     let expected = "warning: waiting pods: 4 pods wait for GPUs: a/p, a/q, a/r and 1 more\n  \
         do: kubectl divvy explain -n a p says why\n";
@@ -458,23 +450,23 @@ fn old_api_server_is_refused() {
 fn counters_are_summed_over_their_labels() {
     let metrics = "# TYPE divvy_extender_calls counter\ndivvy_extender_calls_total{verb=\"filter\"} 3\n\
         divvy_extender_calls_total{verb=\"bind\"} 2.0\ndivvy_extender_calls_total_other 9\nx 1\n";
-    assert!((facts::sum(metrics, "divvy_extender_calls_total") - 5.0).abs() < 1e-9);
-    assert!(facts::sum("", "x").abs() < 1e-9);
+    assert!((objects::sum(metrics, "divvy_extender_calls_total") - 5.0).abs() < 1e-9);
+    assert!(objects::sum("", "x").abs() < 1e-9);
 }
 
 #[test]
 fn soft_taints_without_a_webhook_are_left_over() {
     let said = |tainted: bool, installed: bool| {
-        let mut facts = sound();
+        let mut objects = sound();
         if tainted {
             let mut node = node("node-1");
             node["spec"] = json!({ "taints": [{ "key": "divvy.dev/cpu-for-gpus", "effect": "PreferNoSchedule" }] });
-            facts.nodes = Ok(vec![read(node)]);
+            objects.nodes = Ok(vec![read(node)]);
         }
         if !installed {
-            uninstall_webhook(&mut facts);
+            uninstall_webhook(&mut objects);
         }
-        webhook::soft_taints(&facts)
+        webhook::soft_taints(&objects)
     };
     assert_eq!(said(false, false), None);
     let states = [(false, true), (true, true), (true, false)].map(|(tainted, installed)| {
@@ -489,13 +481,13 @@ mod leftovers;
 #[test]
 fn dialects_are_compared_with_the_match_conditions() {
     let with = |dialects: &str, expression: &str, quota: Value| {
-        wrong(|facts| {
+        wrong(|objects| {
             let text = format!("version: v1\ndialects: {dialects}\n");
-            facts.webhook.config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
-            let mutating = facts.webhook.mutating.as_mut().expect("one").as_mut().expect("one");
+            objects.webhook_config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
+            let mutating = objects.mutating.as_mut().expect("one").as_mut().expect("one");
             let condition = json!({ "name": "requests-gpus", "expression": expression });
             mutating.webhooks[0].match_conditions = vec![read(condition)];
-            facts.limits = Ok(Limit::read("ResourceQuota", &quota).into_iter().collect());
+            objects.limits = Ok(Limit::read("ResourceQuota", &quota).into_iter().collect());
         })
     };
     let names = "name in ['nvidia.com/gpucores', 'aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage']";
@@ -530,14 +522,14 @@ fn dialects_are_compared_with_the_match_conditions() {
 
 #[test]
 fn quotas_are_written_anew_in_the_names_of_the_installation() {
-    let said = wrong(|facts| {
+    let said = wrong(|objects| {
         let text = "version: v1\ndialects: [gpushare, hami]\n";
-        facts.webhook.config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
+        objects.webhook_config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
         let cores = "example.com/cores".parse().expect("a name");
-        facts.config = Ok(Ok(ClusterConfig { resource_cores: cores, ..ClusterConfig::default() }));
+        objects.config = Ok(Ok(ClusterConfig { resource_cores: cores, ..ClusterConfig::default() }));
         let hard = json!({ "requests.aliyun.com/gpu-mem": "20", "limits.nvidia.com/gpumem": "1" });
         let quota = json!({ "metadata": { "name": "gpus", "namespace": "ml" }, "spec": { "hard": hard } });
-        facts.limits = Ok(Limit::read("ResourceQuota", &quota).into_iter().collect());
+        objects.limits = Ok(Limit::read("ResourceQuota", &quota).into_iter().collect());
     });
     let four = "requests of nvidia.com/gpu, nvidia.com/gpumem, nvidia.com/gpumem-percentage and example.com/cores";
     assert_eq!(said.matches(four).count(), 2, "{said}");
@@ -546,12 +538,12 @@ fn quotas_are_written_anew_in_the_names_of_the_installation() {
 #[test]
 fn unit_of_gpushare_is_compared_with_its_nodes() {
     let said = |unit: &str| {
-        wrong(|facts| {
+        wrong(|objects| {
             let text = format!("version: v1\ndialects: [{{name: gpushare, unit: {unit}}}]\n");
-            facts.webhook.config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
+            objects.webhook_config = Ok(Some(read(json!({ "data": { "divvy-webhook.yaml": text } }))));
             let amounts = json!({ "aliyun.com/gpu-mem": "15109", "aliyun.com/gpu-count": "1" });
             let node = json!({ "metadata": { "name": "old" }, "status": { "capacity": amounts } });
-            facts.nodes.as_mut().expect("nodes").push(read(node));
+            objects.nodes.as_mut().expect("nodes").push(read(node));
         })
     };
     let warning = "warning: unit of gpushare: a unit of aliyun.com/gpu-mem is 1Mi on old (15109 on a GPU), and 1Gi in the \

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
-use crate::doctor::facts::{AGGREGATED, Object};
+use crate::doctor::objects::{AGGREGATED, ForeignObject};
 use crate::doctor::systems::{Mark, SYSTEMS, System};
 use crate::inspect::NodeView;
 
@@ -33,27 +33,27 @@ fn marked(system: &System, name: &str) -> NodeView {
     bare(name, &annotations, &labels, &amounts)
 }
 
-fn add(facts: &mut Facts, node: NodeView) {
-    facts.nodes.as_mut().expect("nodes").push(node);
+fn add(objects: &mut Objects, node: NodeView) {
+    objects.nodes.as_mut().expect("nodes").push(node);
 }
 
-fn agents(facts: &mut Facts) -> &mut Vec<Agent> {
-    facts.agents.as_mut().expect("DaemonSets")
+fn agents(objects: &mut Objects) -> &mut Vec<Agent> {
+    objects.agents.as_mut().expect("DaemonSets")
 }
 
-fn object(system: &'static str, name: &str, service: Option<bool>, refuses: bool) -> Object {
+fn object(system: &'static str, name: &str, service: Option<bool>, refuses: bool) -> ForeignObject {
     let service = service.map(|is_there| ("kube-system/its-scheduler".to_owned(), is_there));
-    Object { system, name: name.to_owned(), service, refuses, unavailable: None }
+    ForeignObject { system, name: name.to_owned(), service, refuses, unavailable: None }
 }
 
 #[test]
 fn marks_of_each_removed_system_are_named_with_a_remedy() {
     let systems = SYSTEMS.iter().filter(|system| !system.marks.is_empty());
     let said = systems.map(|system| {
-        wrong(|facts| {
-            add(facts, marked(system, "moved"));
+        wrong(|objects| {
+            add(objects, marked(system, "moved"));
             if system.only_beside_divvy {
-                agents(facts)[0].nodes.insert("moved".to_owned());
+                agents(objects)[0].nodes.insert("moved".to_owned());
             }
         })
     });
@@ -78,15 +78,15 @@ fn system_that_runs_beside_divvy_is_a_conflict() {
         "nvidia-device-plugin-daemonset",
         "nvdp-nvidia-device-plugin",
     ];
-    let said = daemon_sets.map(|name| wrong(|facts| agents(facts).push(agent("gpu", name, &["node-2", "other"]))));
+    let said = daemon_sets.map(|name| wrong(|objects| agents(objects).push(agent("gpu", name, &["node-2", "other"]))));
     insta::assert_snapshot!(said.join("\n"));
 }
 
 #[test]
 fn device_plugin_of_the_gpu_operator_is_kept_off_by_a_label() {
-    let said = wrong(|facts| {
+    let said = wrong(|objects| {
         let plugin = agent("gpu-operator", "nvidia-device-plugin-daemonset", &["node-2", "other"]);
-        agents(facts).push(Agent { is_operators: true, ..plugin });
+        agents(objects).push(Agent { is_operators: true, ..plugin });
     });
     let label = "kubectl label --overwrite node node-2 nvidia.com/gpu.deploy.device-plugin=false";
     assert!(said.contains(label) && !said.contains("delete daemonset"), "{said}");
@@ -94,9 +94,9 @@ fn device_plugin_of_the_gpu_operator_is_kept_off_by_a_label() {
 
 #[test]
 fn system_with_nodes_of_its_own_is_no_finding() {
-    let said = wrong(|facts| {
-        add(facts, marked(&SYSTEMS[1], "node-3"));
-        agents(facts).push(agent("kube-system", "hami-device-plugin", &["node-3"]));
+    let said = wrong(|objects| {
+        add(objects, marked(&SYSTEMS[1], "node-3"));
+        agents(objects).push(agent("kube-system", "hami-device-plugin", &["node-3"]));
     });
     assert_eq!(said, "");
 }
@@ -104,7 +104,7 @@ fn system_with_nodes_of_its_own_is_no_finding() {
 #[test]
 fn objects_without_their_service_are_left_over() {
     let hami = "HAMi or 4paradigm vGPU";
-    let of = |objects: Vec<Object>| wrong(|facts| facts.objects = Ok(objects));
+    let of = |foreign: Vec<ForeignObject>| wrong(|objects| objects.foreign = Ok(foreign));
     let webhook = "mutatingwebhookconfigurations/hami-webhook";
     let crd = || object("nvidia-gpu-scheduler", "customresourcedefinitions/gpunodes.x", None, false);
     let said = [
@@ -112,12 +112,12 @@ fn objects_without_their_service_are_left_over() {
         of(vec![object(hami, webhook, Some(false), true)]),
         of(vec![object(hami, webhook, Some(true), true)]),
         of(vec![object("nvidia-gpu-scheduler", "apiservices/v1alpha1.metrics.nvidia.com", Some(false), false), crd()]),
-        wrong(|facts| {
-            facts.objects = Ok(vec![crd()]);
-            agents(facts).push(agent("gpu", "nvidia-gpu-scheduler", &["other"]));
+        wrong(|objects| {
+            objects.foreign = Ok(vec![crd()]);
+            agents(objects).push(agent("gpu", "nvidia-gpu-scheduler", &["other"]));
         }),
-        wrong(|facts| {
-            facts.objects = Err(Refusal::Forbidden("User \"x\" cannot get customresourcedefinitions".to_owned()));
+        wrong(|objects| {
+            objects.foreign = Err(Refusal::Forbidden("User \"x\" cannot get customresourcedefinitions".to_owned()));
         }),
     ];
     insta::assert_snapshot!(said.join("\n"));
@@ -134,78 +134,78 @@ fn left(name: &str) -> NodeView {
 }
 
 /// Leftovers of Divvy, and nothing else.
-fn of_divvy(change: impl FnOnce(&mut Facts)) -> String {
-    wrong(|facts| {
-        uninstall_webhook(facts);
-        facts.hiding = Ok(Vec::new());
-        change(facts);
+fn of_divvy(change: impl FnOnce(&mut Objects)) -> String {
+    wrong(|objects| {
+        uninstall_webhook(objects);
+        objects.hiding = Ok(Vec::new());
+        change(objects);
     })
 }
 
 #[test]
 fn traces_of_divvy_without_a_daemon_are_left_over() {
     let said = [
-        of_divvy(|facts| add(facts, left("node-3"))),
-        of_divvy(|facts| {
-            facts.gpu_nodes.as_mut().expect("some").push(gpu_node("node-3"));
+        of_divvy(|objects| add(objects, left("node-3"))),
+        of_divvy(|objects| {
+            objects.gpu_nodes.as_mut().expect("some").push(gpu_node("node-3"));
             for name in ["node-3", "node-4", "node-5", "node-6"] {
-                add(facts, left(name));
+                add(objects, left(name));
             }
         }),
-        of_divvy(|facts| {
-            agents(facts).clear();
-            add(facts, left("node-3"));
+        of_divvy(|objects| {
+            agents(objects).clear();
+            add(objects, left("node-3"));
         }),
-        of_divvy(|facts| {
-            agents(facts).clear();
-            (facts.nodes, facts.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
-            facts.policies = Ok(Vec::new());
+        of_divvy(|objects| {
+            agents(objects).clear();
+            (objects.nodes, objects.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
+            objects.policies = Ok(Vec::new());
         }),
         // With policies, but nothing on Nodes.
-        of_divvy(|facts| {
-            agents(facts).clear();
-            (facts.nodes, facts.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
+        of_divvy(|objects| {
+            agents(objects).clear();
+            (objects.nodes, objects.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
         }),
         // With the webhook, which watches GpuNodes.
-        wrong(|facts| {
-            agents(facts).clear();
-            (facts.nodes, facts.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
+        wrong(|objects| {
+            agents(objects).clear();
+            (objects.nodes, objects.gpu_nodes) = (Ok(Vec::new()), Ok(vec![gpu_node("gone")]));
         }),
         // Amounts alone: the annotations were removed by hand.
-        of_divvy(|facts| add(facts, bare("node-3", &json!({}), &json!({}), &json!({ "nvidia.com/gpumem": "1" })))),
-        of_divvy(|facts| facts.agents = Err(Refusal::Forbidden("User \"x\" cannot list daemonsets".to_owned()))),
+        of_divvy(|objects| add(objects, bare("node-3", &json!({}), &json!({}), &json!({ "nvidia.com/gpumem": "1" })))),
+        of_divvy(|objects| objects.agents = Err(Refusal::Forbidden("User \"x\" cannot list daemonsets".to_owned()))),
     ];
     insta::assert_snapshot!(said.join("\n"));
 }
 
 #[test]
 fn nothing_is_left_over_while_a_pod_of_the_daemon_is_missing() {
-    let said = of_divvy(|facts| {
+    let said = of_divvy(|objects| {
         let well = json!({ "divvy.dev/generation": "7" });
-        add(facts, bare("node-3", &well, &json!({}), &json!({})));
-        agents(facts)[0].wanted = 3;
+        add(objects, bare("node-3", &well, &json!({}), &json!({})));
+        agents(objects)[0].wanted = 3;
     });
     assert_eq!(said, "");
 }
 
 #[test]
 fn amounts_of_hami_are_not_taken_for_those_of_divvy() {
-    let said = wrong(|facts| {
+    let said = wrong(|objects| {
         let annotations = json!({ "hami.io/node-handshake": "Deleted_2026.11.20 10:00:00" });
-        add(facts, bare("node-3", &annotations, &json!({}), &json!({ "nvidia.com/gpumem": "1" })));
+        add(objects, bare("node-3", &annotations, &json!({}), &json!({ "nvidia.com/gpumem": "1" })));
         let both = json!({ "hami.io/node-handshake": "Deleted_2026.11.20 10:00:00", "divvy.dev/generation": "1" });
-        add(facts, bare("node-4", &both, &json!({}), &json!({ "nvidia.com/gpucores": "1" })));
-        agents(facts)[0].nodes.insert("node-4".to_owned());
+        add(objects, bare("node-4", &both, &json!({}), &json!({ "nvidia.com/gpucores": "1" })));
+        agents(objects)[0].nodes.insert("node-4".to_owned());
     });
     insta::assert_snapshot!(said);
 }
 
 #[test]
 fn leftovers_on_many_nodes_are_one_line() {
-    let said = wrong(|facts| {
+    let said = wrong(|objects| {
         for node in 0..5000 {
-            add(facts, marked(&SYSTEMS[1], &format!("other-{node:04}")));
-            add(facts, left(&format!("node-{node:04}")));
+            add(objects, marked(&SYSTEMS[1], &format!("other-{node:04}")));
+            add(objects, left(&format!("node-{node:04}")));
         }
     });
     assert!(said.contains("5000 nodes (other-0000, other-0001, other-0002 and 4997 more)"), "{said}");
@@ -245,9 +245,9 @@ fn unrelated_keys_on_nodes_are_no_finding() {
             map
         };
         let node = bare("node-3", &keys(&["", "true"]), &keys(&["on", "true", "false"]), &keys(&["0", "7"]));
-        let said = wrong(|facts| {
-            add(facts, node.clone());
-            agents(facts)[0].nodes.insert("node-3".to_owned());
+        let said = wrong(|objects| {
+            add(objects, node.clone());
+            agents(objects)[0].nodes.insert("node-3".to_owned());
         });
         assert_eq!(said, "", "{node:?}");
     }
@@ -257,9 +257,11 @@ fn unrelated_keys_on_nodes_are_no_finding() {
 fn aggregated_api_is_named_while_nobody_answers() {
     let name = "apiservices/v1alpha1.metrics.nvidia.com";
     let said = |unavailable: Option<&str>| {
-        let object =
-            Object { unavailable: unavailable.map(str::to_owned), ..object(AGGREGATED, name, Some(true), false) };
-        wrong(|facts| facts.objects = Ok(vec![object]))
+        let object = ForeignObject {
+            unavailable: unavailable.map(str::to_owned),
+            ..object(AGGREGATED, name, Some(true), false)
+        };
+        wrong(|objects| objects.foreign = Ok(vec![object]))
     };
     assert_eq!(said(None), "");
     let dead = said(Some("MissingEndpoints: endpoints for service/divvy-apiserver have no addresses"));

@@ -1,4 +1,4 @@
-//! Result of checking one link.
+//! Results of the checks.
 
 use std::fmt;
 
@@ -8,12 +8,19 @@ use super::Report;
 use crate::cluster::Refusal;
 use crate::text::plain;
 
-/// One link.
+/// What a check found of one link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Check {
+pub struct Finding {
     /// Kind of the link, with a name where there may be several: `node node-1`.
     pub link: String,
+    /// How it is.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// How a link is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Verdict {
     /// Whether it holds.
     pub state: State,
     /// The finding, in words.
@@ -42,28 +49,33 @@ const STATE: usize = 14;
 /// Between two columns.
 const GAP: usize = 3;
 
-// === impl Check ===
+// === impl Verdict ===
 
-impl Check {
-    pub(super) fn ok(link: impl Into<String>, found: impl Into<String>) -> Self {
-        Self { link: link.into(), state: State::Ok, found: found.into(), remedy: None }
+impl Verdict {
+    pub(super) fn ok(found: impl Into<String>) -> Self {
+        Self { state: State::Ok, found: found.into(), remedy: None }
     }
 
-    pub(super) fn warning(link: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { link: link.into(), state: State::Warning, found: found.into(), remedy: Some(remedy.into()) }
+    pub(super) fn warning(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Warning, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    pub(super) fn failed(link: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { link: link.into(), state: State::Failed, found: found.into(), remedy: Some(remedy.into()) }
+    pub(super) fn failed(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Failed, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    /// A link that couldn't be read: failed, unless the user lacks the right.
-    pub(super) fn unseen(link: impl Into<String>, refused: &Refusal) -> Self {
+    /// A link that couldn't be read is broken, unless the user lacks the right.
+    pub(super) fn unseen(refused: &Refusal) -> Self {
         let (state, found) = match refused {
             Refusal::Forbidden(message) => (State::NotChecked, format!("missing permission: {message}")),
             other => (State::Failed, other.to_string()),
         };
-        Self { link: link.into(), state, found, remedy: None }
+        Self { state, found, remedy: None }
+    }
+
+    /// The verdict as a finding about a link.
+    pub(super) fn about(self, link: impl Into<String>) -> Finding {
+        Finding { link: link.into(), verdict: self }
     }
 }
 
@@ -84,12 +96,12 @@ impl fmt::Display for State {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.checks.iter().map(|check| check.link.chars().count()).max().unwrap_or(0) + GAP;
-        for Check { link, state, found, remedy } in &self.checks {
+        let width = self.checks.iter().map(|finding| finding.link.chars().count()).max().unwrap_or(0) + GAP;
+        for Finding { link, verdict: Verdict { state, found, remedy } } in &self.checks {
             writeln!(f, "{:STATE$}{:width$}{}", state.to_string(), plain(link), plain(found))?;
             remedy.iter().try_for_each(|remedy| writeln!(f, "{:STATE$}{:width$}do: {}", "", "", plain(remedy)))?;
         }
-        let count = |state: State| self.checks.iter().filter(|check| check.state == state).count();
+        let count = |state: State| self.checks.iter().filter(|finding| finding.verdict.state == state).count();
         let [failed, warnings, not_checked] = [State::Failed, State::Warning, State::NotChecked].map(count);
         let plural = if warnings == 1 { "" } else { "s" };
         writeln!(f, "\n{failed} failed, {warnings} warning{plural}, {not_checked} not checked")
