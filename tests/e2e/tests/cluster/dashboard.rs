@@ -7,7 +7,7 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::NODE;
-use divvy_kubectl::dashboard::{self, Args};
+use divvy_kubectl::view::dashboard::{self, Args};
 use divvy_testkit::browser::{self, Page};
 use divvy_testkit::pods::PodShape;
 use tokio::sync::oneshot;
