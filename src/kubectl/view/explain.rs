@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::cluster::{Cluster, ClusterArgs};
 use crate::config;
-use crate::output::{CommandOutput, Format, format};
+use crate::output::{CommandOutput, TableArgs};
 
 /// Explains where a pod fits and where it doesn't, node by node, and what would help
 ///
@@ -47,12 +47,8 @@ pub struct Args {
     /// Namespace that Divvy is installed in
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
-    /// Don't print column headers
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    table: TableArgs,
     /// File with the content of the ConfigMap divvy-config, instead of the cluster's
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -62,7 +58,7 @@ pub struct Args {
 
 /// Asks the cluster and puts the answer into words.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { pod, filename, namespace, divvy_namespace, output, no_headers, config, cluster } = args;
+    let Args { pod, filename, namespace, divvy_namespace, table, config, cluster } = args;
     let config = config.map(|file| config::from_file(&file)).transpose()?;
     let from_file = filename.map(|path| file::read(&path)).transpose()?;
     let cluster = cluster.connect().await?;
@@ -77,7 +73,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
         None => config::from_cluster(&cluster, &divvy_namespace, &mut remarks).await,
     };
     let found = fetch::explanation(&cluster, &asked, config, remarks).await?;
-    let answer = format(&found.explanation, output, |wide| show::render(&found, wide, !no_headers))?;
+    let answer = table.format(&found.explanation, |wide, with_heads| show::render(&found, wide, with_heads))?;
     Ok(CommandOutput { answer, remarks: found.remarks, incomplete: false })
 }
 

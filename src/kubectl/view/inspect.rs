@@ -13,7 +13,7 @@ pub(crate) use self::host::{Host, NodeView};
 pub(crate) use self::report::NodeReport;
 use self::report::Report;
 use crate::cluster::ClusterArgs;
-use crate::output::{CommandOutput, Format, format};
+use crate::output::{CommandOutput, TableArgs};
 
 /// Shows the GPUs of nodes, the shares that pods hold of them, what is free, and problems
 ///
@@ -32,25 +32,21 @@ pub struct Args {
     /// Only nodes with these labels, which are those of the Node: a GpuNode has none
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
-    /// Don't print column headers
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    table: TableArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
 /// Asks the cluster and puts the answer into words.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { nodes, namespace, selector, output, no_headers, cluster } = args;
+    let Args { nodes, namespace, selector, table, cluster } = args;
     let found = fetch::fetch(&cluster.connect().await?, &nodes, selector.as_deref()).await?;
     let incomplete = !found.missing.is_empty();
     let mut remarks = found.remarks;
     remarks.extend(found.missing.iter().map(ToString::to_string));
     let report = Report::new(&found.nodes, namespace.as_deref(), Timestamp::now());
-    let answer = format(&report, output, |wide| table::render(&report, wide, !no_headers))?;
+    let answer = table.format(&report, |wide, with_heads| table::render(&report, wide, with_heads))?;
     if answer.is_empty() && !incomplete {
         remarks.push(match namespace {
             Some(namespace) => format!("No resources found in {namespace} namespace."),

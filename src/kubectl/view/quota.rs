@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cluster::{ClusterArgs, Refusal};
 use crate::config;
-use crate::output::{CommandOutput, Format, format};
+use crate::output::{CommandOutput, TableArgs};
 use crate::text::table;
 use crate::view::explain::fetch::{take_nodes, take_quotas};
 
@@ -32,12 +32,8 @@ pub struct Args {
     /// Namespace that Divvy is installed in
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
-    /// Don't print column headers
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    table: TableArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -82,7 +78,7 @@ const ON_NODES: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Fa
 
 /// Reads the quotas and what counts for them, and puts it into words.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { names, namespace, all_namespaces, divvy_namespace, output, no_headers, cluster } = args;
+    let Args { names, namespace, all_namespaces, divvy_namespace, table, cluster } = args;
     let cluster = cluster.connect().await?;
     let own = || namespace.unwrap_or_else(|| cluster.client().default_namespace().to_owned());
     let namespace = (!all_namespaces).then(own);
@@ -90,9 +86,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let index = Index::new(config::from_cluster(&cluster, &divvy_namespace, &mut told.remarks).await);
     take_quotas(&cluster, &index, namespace.as_deref()).await?;
     take_nodes(&cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
-    let path =
-        namespace.as_ref().map_or_else(|| "/api/v1/pods".to_owned(), |name| format!("/api/v1/namespaces/{name}/pods"));
-    match cluster.list_at::<PodView>(&path, ListParams::default().fields(ON_NODES)).await {
+    match cluster.pods::<PodView>(namespace.as_deref(), ListParams::default().fields(ON_NODES)).await {
         Ok(pods) => pods.iter().for_each(|pod| index.apply_pod(pod, Instant::now())),
         Err(refused) => {
             let warning =
@@ -114,7 +108,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     }
     let report = Report { version: "v1", quotas: quotas.into_iter().map(Quota::of).collect() };
     told.remarks.extend(report.quotas.iter().filter_map(Quota::warning));
-    told.answer = format(&report, output, |wide| render(&report, wide, !no_headers))?;
+    told.answer = table.format(&report, |wide, with_heads| render(&report, wide, with_heads))?;
     Ok(told)
 }
 

@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::cluster::{Cluster, ClusterArgs, Refusal};
-use crate::output::{CommandOutput, Format, format};
+use crate::output::{CommandOutput, TableArgs};
 use crate::text::{distinct_length, table};
 
 #[cfg(test)]
@@ -39,12 +39,8 @@ pub struct Args {
     /// Namespace that Divvy is installed in
     #[arg(long, value_name = "NAME", default_value = "divvy-system")]
     divvy_namespace: String,
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: Format,
-    /// Don't print column headers
-    #[arg(long)]
-    no_headers: bool,
+    #[command(flatten)]
+    table: TableArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -61,7 +57,7 @@ pub struct Report {
 
 /// Asks the daemons and puts their answers into words.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { nodes, namespace, divvy_namespace, output, no_headers, cluster } = args;
+    let Args { nodes, namespace, divvy_namespace, table, cluster } = args;
     let cluster = cluster.connect().await?;
     let mut told = CommandOutput::default();
     let daemons = daemons(&cluster, &divvy_namespace, &nodes, &mut told).await?;
@@ -86,7 +82,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
             usage.findings.retain(|finding| finding.of.as_ref().is_some_and(|of| of.namespace == *namespace));
         }
     }
-    told.answer = format(&report, output, |_| render(&report, !no_headers))?;
+    told.answer = table.format(&report, |_, with_heads| render(&report, with_heads))?;
     told.remarks.extend(warnings(&report));
     if told.answer.is_empty() && !told.incomplete {
         told.remarks.push("No container holds a share".to_owned());
@@ -102,7 +98,7 @@ async fn daemons(
     told: &mut CommandOutput,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={DAEMON}"));
-    let pods = cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await;
+    let pods = cluster.pods::<PodView>(Some(namespace), selected).await;
     let pods = pods.map_err(|refused| match refused {
         Refusal::Forbidden(message) => forbidden(&message, "list pods", namespace),
         refused => refused.into(),
@@ -128,7 +124,7 @@ async fn daemons(
 pub(crate) async fn usage_of(cluster: &Cluster, namespace: &str, node: &str) -> anyhow::Result<NodeUsage<String>> {
     let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={DAEMON}"));
     let selected = selected.fields(&format!("spec.nodeName={node}"));
-    let pods = cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await?;
+    let pods = cluster.pods::<PodView>(Some(namespace), selected).await?;
     let daemon = pods.into_iter().find(|pod| !pod.ended);
     let missing = || Refusal::NotFound(format!("no pod of {DAEMON} is on node {node} in namespace {namespace}"));
     let (node, usage) = ask(cluster, namespace, node.to_owned(), daemon.ok_or_else(missing)?.name).await;

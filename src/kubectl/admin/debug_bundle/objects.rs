@@ -179,9 +179,8 @@ impl<'a> Objects<'a> {
     async fn named(&mut self, keep: Keep, path: &[&str], collection: &str, names: &[&str]) {
         let mut found = Vec::new();
         for name in names {
-            match self.cluster.read(&format!("{collection}/{name}")).await {
-                Ok(object) => found.push(keep.part_of(object)),
-                Err(Refusal::NotFound(_) | Refusal::UnknownKind) => {}
+            match self.cluster.find_at(&format!("{collection}/{name}")).await {
+                Ok(object) => found.extend(object.map(|object| keep.part_of(object))),
                 Err(refused) => return self.parts.push(json_part(path, Err(refused))),
             }
         }

@@ -148,7 +148,7 @@ impl Reader<'_> {
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        optional(self.cluster.get(&Api::namespaced(self.cluster.client(), self.namespace), name).await)
+        self.cluster.find(&Api::namespaced(self.cluster.client(), self.namespace), name).await
     }
 
     /// An object without namespace, if it exists.
@@ -156,7 +156,7 @@ impl Reader<'_> {
     where
         K: Resource<Scope = ClusterResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        optional(self.cluster.get(&Api::all(self.cluster.client()), name).await)
+        self.cluster.find(&Api::all(self.cluster.client()), name).await
     }
 
     /// All objects of a kind.
@@ -210,7 +210,7 @@ impl Reader<'_> {
 
     async fn pods(&self, phase: &str) -> Fact<Vec<PodView>> {
         let selected = ListParams::default().fields(&format!("status.phase={phase}"));
-        self.cluster.list_at("/api/v1/pods", selected).await
+        self.cluster.pods(None, selected).await
     }
 
     async fn running(
@@ -221,14 +221,5 @@ impl Reader<'_> {
         let has_extender = matches!(config, Ok(Ok(config)) if config.scheduling == Scheduling::Extender);
         let is_called = calls(replicas).is_some_and(|calls| calls > 0.0);
         if has_extender && !is_called { self.pods("Running").await } else { Ok(Vec::new()) }
-    }
-}
-
-/// Reads an object that may not exist.
-fn optional<T>(read: Fact<T>) -> Fact<Option<T>> {
-    match read {
-        Ok(object) => Ok(Some(object)),
-        Err(Refusal::NotFound(_) | Refusal::UnknownKind) => Ok(None),
-        Err(refused) => Err(refused),
     }
 }

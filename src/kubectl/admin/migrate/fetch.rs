@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, Refusal};
 /// Nodes, pods that haven't ended, `ResourceQuota`s and `LimitRange`s. What can't be read is said in remarks; pods must be.
 pub(super) async fn objects(cluster: &Cluster, remarks: &mut Vec<String>) -> anyhow::Result<Objects> {
     let live = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-    let pods: Vec<Template> = cluster.list_at("/api/v1/pods", live).await?;
+    let pods: Vec<Template> = cluster.pods(None, live).await?;
     Ok(Objects {
         nodes: or_remark(cluster.list_at("/api/v1/nodes", ListParams::default()).await, remarks),
         pods: pods.into_iter().map(Template::found).collect(),

@@ -124,7 +124,7 @@ impl Snapshot {
         drop(take_quotas(cluster, &index, None).await);
         let machines = take_machines(cluster, &index).await?.iter().map(LiveNode::of).collect();
         let alive = ListParams::default().fields(NOT_ENDED);
-        let mut pods = cluster.list_at::<LivePod>("/api/v1/pods", alive).await?;
+        let mut pods = cluster.pods::<LivePod>(None, alive).await?;
         for pod in &pods {
             index.apply_pod(&pod.view, now);
             gpus.apply_pod(&pod.view, now);

@@ -89,7 +89,7 @@ pub(super) async fn explanation(
             remarks.push(format!("warning: whether the Nodes are cordoned or ready isn't known: {refused}"));
         }
     }
-    match cluster.list_at::<PodView>("/api/v1/pods", ListParams::default().fields(NOT_ENDED)).await {
+    match cluster.pods::<PodView>(None, ListParams::default().fields(NOT_ENDED)).await {
         Ok(pods) => {
             for pod in pods {
                 index.apply_pod(&pod, now);
@@ -121,14 +121,10 @@ async fn take_group(cluster: &Cluster, index: &Index, group: &PodGroup) -> Resul
     let kind = GroupVersionKind::gvk(group.api.group(), group.api.version(), "PodGroup");
     let kind = ApiResource::from_gvk_with_plural(&kind, "podgroups");
     let groups: Api<DynamicObject> = Api::namespaced_with(cluster.client(), &group.namespace, &kind);
-    match cluster.get(&groups, &group.name).await {
-        Ok(object) => {
-            index.apply_pod_group(group.clone(), PodGroupSpec::read(group.api, &object.data["spec"]));
-            Ok(())
-        }
-        Err(Refusal::NotFound(_) | Refusal::UnknownKind) => Ok(()),
-        Err(refused) => Err(refused),
+    if let Some(object) = cluster.find(&groups, &group.name).await? {
+        index.apply_pod_group(group.clone(), PodGroupSpec::read(group.api, &object.data["spec"]));
     }
+    Ok(())
 }
 
 /// Whether GPUs are free for all pods of the group that start together: as the leader plans them, in an index of our own.

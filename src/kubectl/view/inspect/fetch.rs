@@ -79,11 +79,8 @@ async fn named_hosts(cluster: &Cluster, of: &[DynamicObject]) -> Result<HashMap<
     let nodes: Api<NodeView> = Api::all(cluster.client());
     let mut hosts = HashMap::new();
     for object in of {
-        match cluster.get(&nodes, &object.name_any()).await {
-            Ok(node) => drop(hosts.insert(object.name_any(), node)),
-            Err(Refusal::NotFound(_)) => {}
-            Err(refused) => return Err(refused),
-        }
+        let name = object.name_any();
+        hosts.extend(cluster.find(&nodes, &name).await?.map(|node| (name, node)));
     }
     Ok(hosts)
 }

@@ -28,10 +28,7 @@ impl Reader<'_> {
     pub(super) async fn needed_first(&self, namespaces: &Fact<Vec<Namespace>>) -> Fact<Vec<String>> {
         let mut found = Vec::new();
         for name in namespaces.iter().flatten().map(Namespace::name_any) {
-            let pods = self
-                .cluster
-                .list_at::<Placed>(&format!("/api/v1/namespaces/{name}/pods"), ListParams::default())
-                .await?;
+            let pods: Vec<Placed> = self.cluster.pods(Some(&name), ListParams::default()).await?;
             if pods.iter().any(Placed::is_needed_first) {
                 found.push(name);
             }

@@ -10,7 +10,7 @@ use kube::core::Selector;
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 
-use super::{DAEMON, Fact, Reader, optional};
+use super::{DAEMON, Fact, Reader};
 use crate::admin::doctor::systems::{SYSTEMS, System};
 use crate::cluster::Refusal;
 
@@ -62,8 +62,7 @@ impl Reader<'_> {
                 message: format!("selector of DaemonSet {namespace}/{name}: {error}"),
             })?;
             let selected = ListParams::default().labels_from(&selector);
-            let pods =
-                self.cluster.list_at::<PodView>(&format!("/api/v1/namespaces/{namespace}/pods"), selected).await?;
+            let pods: Vec<PodView> = self.cluster.pods(Some(&namespace), selected).await?;
             let nodes = pods.into_iter().filter(|pod| !pod.ended).filter_map(|pod| pod.node).collect();
             let wanted = daemons.status.map_or(0, |status| status.desired_number_scheduled);
             agents.push(Agent { namespace, name, wanted: wanted.try_into().unwrap_or(0), nodes, is_operators });
@@ -74,7 +73,7 @@ impl Reader<'_> {
     pub(super) async fn foreign_objects(&self) -> Fact<Vec<ForeignObject>> {
         let mut objects = Vec::new();
         for (system, path) in SYSTEMS.iter().flat_map(|system| system.objects.iter().map(|path| (system.name, *path))) {
-            let Some(found) = optional(self.cluster.read::<Value>(path).await)? else { continue };
+            let Some(found) = self.cluster.find_at::<Value>(path).await? else { continue };
             let of_webhook = &found["webhooks"][0];
             let services = [&found["spec"]["service"], &of_webhook["clientConfig"]["service"]];
             let service = services.into_iter().find_map(|it| Some((it["namespace"].as_str()?, it["name"].as_str()?)));
@@ -99,7 +98,7 @@ impl Reader<'_> {
 
     async fn has_service(&self, namespace: &str, name: &str) -> Fact<bool> {
         let services = Api::<Service>::namespaced(self.cluster.client(), namespace);
-        Ok(optional(self.cluster.get(&services, name).await)?.is_some())
+        Ok(self.cluster.find(&services, name).await?.is_some())
     }
 }
 

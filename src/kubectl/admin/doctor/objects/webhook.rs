@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use kube::api::ListParams;
 use serde::Deserialize;
 
-use super::{Fact, Reader, WEBHOOK, optional};
+use super::{Fact, Reader, WEBHOOK};
 use crate::cluster::Refusal;
 
 /// A webhook configuration of either kind.
@@ -63,7 +63,7 @@ impl Reader<'_> {
     /// The webhook's configuration of this kind.
     pub(super) async fn webhooks(&self, kind: &str) -> Fact<Option<Configuration>> {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{WEBHOOK}");
-        optional(self.cluster.read(&path).await)
+        self.cluster.find_at(&path).await
     }
 
     /// Pods of the webhook, each asked how it is.
