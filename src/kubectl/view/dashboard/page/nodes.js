@@ -5,7 +5,7 @@ import { nodeFilter, nodeOrder } from './filter.js';
 import { count, memory, number, shortModel } from './format.js';
 import { usageNote } from './gpu.js';
 import { hueOf } from './hue.js';
-import { badge, barLegend, gpuBars, healthKind, link, meter, rowName } from './parts.js';
+import { badge, barLegend, healthKind, link, meter, rowName, smallBars } from './parts.js';
 import { format, nodeLink } from './route.js';
 
 /** GPUs of a node that are shown; its own view has all of them. */
@@ -27,7 +27,7 @@ function gpuCell({ node, summary }, usage, settings) {
   const shown = node.gpus.slice(0, MOST_GPUS);
   const one = gpu => {
     const isDim = pod => (namespace && pod.namespace !== namespace) || (model && gpu.model !== model);
-    return h('span', { key: gpu.uuid, class: `gpu-bars ${healthKind(gpu)}` }, gpuBars(gpu, { usage, isDim }));
+    return h('span', { key: gpu.uuid, class: `gpu-bars ${healthKind(gpu)}` }, smallBars(gpu, { usage, isDim }));
   };
   const columns = shown.length > 4 ? Math.ceil(shown.length / 2) : Math.max(1, shown.length);
   const healthy = `${number(summary.healthy)} of ${count(summary.listed, 'GPU')} healthy`;

@@ -50,13 +50,17 @@ function usedPart(used, held) {
   return used === undefined || held === 0 ? undefined : `${Math.min(100, (100 * used) / held)}%`;
 }
 
+/** Part of a small bar from which on a pod is named in it. */
+const NAMED = 0.5;
+
 /**
  * The bar of a GPU: who holds what. The text beside it says the same in figures, so it is hidden from screen readers,
  * and its links are for the pointer. `usage` shows how much of it is used; pods for which `isDim(pod)` holds are
- * dimmed.
+ * dimmed. A small one has no element that it can do without: a table has thousands.
  */
-export function bar(gpu, of, { usage, isDim } = {}) {
-  const parts = segments(gpu, of).map((part, at) => {
+export function bar(gpu, of, { usage, isDim, isSmall } = {}) {
+  const shown = segments(gpu, of).filter(part => !isSmall || part.kind !== 'free');
+  const parts = shown.map((part, at) => {
     const style = { left: `${100 * part.from}%`, width: `${100 * part.size}%` };
     const title = segmentText(part, of);
     if (!part.pod) return h('span', { key: `${part.kind}${at}`, class: `segment ${part.kind}`, style, title });
@@ -73,15 +77,17 @@ export function bar(gpu, of, { usage, isDim } = {}) {
     return h(
       'a',
       properties,
-      of === 'memoryMi' && h('span.label', part.pod.pod),
+      of === 'memoryMi' && (!isSmall || part.size >= NAMED) && h('span.label', part.pod.pod),
       used && h('span.used', { style: { width: used } }),
     );
   });
   return h('span', { class: `bar ${of === 'memoryMi' ? 'memory' : 'cores'}`, 'aria-hidden': 'true' }, parts);
 }
 
-/** Both bars of a GPU, of memory and of cores below it. */
-export const gpuBars = (gpu, options) => [bar(gpu, 'memoryMi', options), bar(gpu, 'cores', options)];
+/** Both bars of a GPU, of memory and of cores below it, as small ones. */
+export function smallBars(gpu, options) {
+  return ['memoryMi', 'cores'].map(of => bar(gpu, of, { ...options, isSmall: true }));
+}
 
 /** What the parts of bars mean. */
 export function barLegend(...more) {
