@@ -5,18 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::dashboard;
-use crate::debug_bundle;
-use crate::doctor;
-use crate::explain;
-use crate::gpushare;
-use crate::inspect;
-use crate::migrate;
+use crate::admin::{debug_bundle, doctor, migrate, simulate};
 use crate::output::{CommandOutput, Misused, write_stderr};
-use crate::quota;
-use crate::simulate;
 use crate::text::plain;
-use crate::top;
+use crate::view::{dashboard, explain, gpushare, inspect, quota, top};
 
 /// Shows how Divvy shares the GPUs of a cluster
 #[derive(Debug, Parser)]

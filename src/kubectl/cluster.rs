@@ -19,7 +19,7 @@ use kube::api::{ListParams, ObjectList};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::{Request, Status};
 use kube::runtime::watcher;
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource as _};
 use serde::de::DeserializeOwned;
 
 use self::port_forward::Failure;
@@ -245,6 +245,19 @@ impl Cluster {
         self.ask(api.get(name)).await
     }
 
+    /// One object, if it exists.
+    pub async fn find<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, Refusal>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        self.get(api, name).await.map_or_else(Refusal::unless_missing, |object| Ok(Some(object)))
+    }
+
+    /// What is at a path, as JSON, if there is something.
+    pub async fn find_at<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Refusal> {
+        self.read(path).await.map_or_else(Refusal::unless_missing, |object| Ok(Some(object)))
+    }
+
     /// What is at a path, as JSON.
     pub async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
         let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
@@ -330,12 +343,33 @@ impl Cluster {
     where
         T: Clone + DeserializeOwned,
     {
+        self.list_parts(path, params, |object: T| object).await
+    }
+
+    /// All pods of a namespace, or of the cluster.
+    pub async fn pods<T>(&self, namespace: Option<&str>, params: ListParams) -> Result<Vec<T>, Refusal>
+    where
+        T: Clone + DeserializeOwned,
+    {
+        self.list_at(&Pod::url_path(&(), namespace), params).await
+    }
+
+    /// What `part` makes of each object of a collection's path. No more than a page of whole objects is held at a time.
+    pub async fn list_parts<T, P>(
+        &self,
+        path: &str,
+        params: ListParams,
+        part: impl Fn(T) -> P,
+    ) -> Result<Vec<P>, Refusal>
+    where
+        T: Clone + DeserializeOwned,
+    {
         let mut params = params.limit(PAGE);
         let mut all = Vec::new();
         loop {
             let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest);
             let page: ObjectList<T> = self.ask(async { self.client.request(request?).await }).await?;
-            all.extend(page.items);
+            all.extend(page.items.into_iter().map(&part));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(all),
@@ -380,6 +414,14 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 // === impl Refusal ===
 
 impl Refusal {
+    /// Nothing, if that is all that is wrong.
+    fn unless_missing<T>(self) -> Result<Option<T>, Self> {
+        match self {
+            Self::NotFound(_) | Self::UnknownKind => Ok(None),
+            refused => Err(refused),
+        }
+    }
+
     /// The refusal of `GpuNode`s, with what to do about the two that a cluster gives which works.
     pub fn of_gpu_nodes(self) -> anyhow::Error {
         match self {

@@ -35,11 +35,11 @@ pub(crate) async fn from_cluster(cluster: &Cluster, namespace: &str, remarks: &m
 /// What the ConfigMap says, or what is wrong with that; the defaults where there is none.
 pub(crate) async fn read(cluster: &Cluster, namespace: &str) -> Result<Result<ClusterConfig, String>, Refusal> {
     let maps = Api::<ConfigMap>::namespaced(cluster.client(), namespace);
-    match cluster.get(&maps, CONFIG_MAP).await {
-        Ok(map) => Ok(parse(map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str))),
-        Err(Refusal::NotFound(_)) => Ok(Ok(ClusterConfig::default())),
-        Err(refused) => Err(refused),
-    }
+    let map = cluster.find(&maps, CONFIG_MAP).await?;
+    Ok(map.map_or_else(
+        || Ok(ClusterConfig::default()),
+        |map| parse(map.data.as_ref().and_then(|data| data.get(KEY)).map_or("", String::as_str)),
+    ))
 }
 
 fn parse(text: &str) -> Result<ClusterConfig, String> {

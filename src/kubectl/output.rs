@@ -21,6 +21,17 @@ pub(crate) enum Format {
     Yaml,
 }
 
+/// Flags of subcommands that answer with a table.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TableArgs {
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+    /// Don't print column headers
+    #[arg(long)]
+    no_headers: bool,
+}
+
 /// Output of a subcommand.
 #[derive(Debug, Default)]
 pub struct CommandOutput {
@@ -54,6 +65,19 @@ pub(crate) fn format(
 /// Writes to standard error, if it is still open.
 pub(crate) fn write_stderr(text: &str) {
     drop(io::stderr().write_all(text.as_bytes()));
+}
+
+// === impl TableArgs ===
+
+impl TableArgs {
+    /// Formats an answer, for people by `table`, which is told whether it is to be wide and to have column headers.
+    pub(crate) fn format(
+        &self,
+        answer: &impl Serialize,
+        table: impl FnOnce(bool, bool) -> String,
+    ) -> anyhow::Result<String> {
+        format(answer, self.output, |wide| table(wide, !self.no_headers))
+    }
 }
 
 // === impl Misused ===

@@ -7,7 +7,7 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::NODE;
-use divvy_kubectl::dashboard::{self, Args};
+use divvy_kubectl::view::dashboard::{self, Args};
 use divvy_testkit::browser::{self, Page};
 use divvy_testkit::pods::PodShape;
 use tokio::sync::oneshot;
@@ -46,7 +46,7 @@ async fn look(cluster: &mut Cluster, browser: &Path, url: &str) -> anyhow::Resul
 
     cluster.api.delete("/api/v1/namespaces/default/pods/holder").await?;
     page.value(&format!("location.hash = '#/node/{NODE}'")).await?;
-    let gone = "!document.querySelector('main').innerText.split('Changes')[0].includes('holder')";
+    let gone = "!document.querySelector('main').innerText.includes('holder')";
     page.until(gone).await.context("a pod that is gone")?;
     let errors: Vec<&str> = page.errors().filter(|error| !error.contains("/usage?node=")).collect();
     ensure!(errors.is_empty(), "the page logs errors: {errors:?}");

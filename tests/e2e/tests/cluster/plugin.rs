@@ -4,7 +4,7 @@ use anyhow::ensure;
 use clap::{Args as _, Command, FromArgMatches as _};
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::pods;
-use divvy_kubectl::{doctor, simulate};
+use divvy_kubectl::admin::{doctor, simulate};
 
 const PODS: usize = 20;
 

@@ -7,7 +7,7 @@ use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::NODE;
 use divvy_e2e::pages::page;
 use divvy_e2e::{image, view};
-use divvy_kubectl::top::{self, Args};
+use divvy_kubectl::view::top::{self, Args};
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
