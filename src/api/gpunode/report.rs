@@ -17,7 +17,8 @@ use crate::quantity::Memory;
 use crate::share::{Share, Tier};
 
 /// A `GpuNode` as its readers have it: every GPU with its effective values.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Resource)]
+#[resource(inherit = GpuNode)]
 pub struct GpuNodeReport {
     /// Metadata of the object.
     pub metadata: ObjectMeta,
@@ -126,35 +127,6 @@ impl From<&GpuNode> for GpuNodeReport {
     fn from(node: &GpuNode) -> Self {
         let data = serde_json::to_value(node).expect("fields of a GpuNode are texts, numbers, and lists of these");
         Self::read(node.metadata.clone(), &data)
-    }
-}
-
-impl Resource for GpuNodeReport {
-    type DynamicType = ();
-    type Scope = <GpuNode as Resource>::Scope;
-
-    fn kind(dynamic: &()) -> std::borrow::Cow<'_, str> {
-        GpuNode::kind(dynamic)
-    }
-
-    fn group(dynamic: &()) -> std::borrow::Cow<'_, str> {
-        GpuNode::group(dynamic)
-    }
-
-    fn version(dynamic: &()) -> std::borrow::Cow<'_, str> {
-        GpuNode::version(dynamic)
-    }
-
-    fn plural(dynamic: &()) -> std::borrow::Cow<'_, str> {
-        GpuNode::plural(dynamic)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 
