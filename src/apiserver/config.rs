@@ -14,9 +14,6 @@ divvy_runtime::keys! {
     /// Whether a watch of podresources without other parameters than watch=true is answered in nvidia-gpu-scheduler's form, lines of "Type" and "Object": on or off; others, such as those of kubectl and client-go, are answered as Kubernetes does
     legacy_watch: Switch = Switch::Off,
 
-    /// Whether custom.metrics.k8s.io/v1beta2 is served too, what pods use of their GPUs, for HorizontalPodAutoscalers: on or off. Needs the roles and the APIService of deploy/apiserver/custom-metrics.yaml
-    custom_metrics: Switch = Switch::Off,
-
     /// Address of the TLS listener, for kube-apiserver
     listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8443).into(),
     /// Address of the plain-HTTP listener: /metrics, /healthz and /readyz
@@ -41,5 +38,3 @@ pub const SERVICE: &str = "divvy-apiserver";
 pub const SECRET: &str = "divvy-apiserver-tls";
 /// The `APIService`.
 pub const API_SERVICE: &str = "v1alpha1.metrics.nvidia.com";
-/// The `APIService` of `customMetrics`.
-pub const CUSTOM_METRICS_API_SERVICE: &str = "v1beta2.custom.metrics.k8s.io";

@@ -6,7 +6,6 @@ use divvy_serving::tls::Identity;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use crate::custom_metrics::CustomMetrics;
 use crate::front_proxy::FrontProxy;
 use crate::nodes::Nodes;
 use crate::objects::Kind;
@@ -20,8 +19,6 @@ pub struct DebugState {
     pub lists: Arc<Semaphore>,
     /// Places of watches that are free.
     pub watches: Arc<Semaphore>,
-    /// Daemons and what they said, where custom metrics are served.
-    pub custom_metrics: Option<CustomMetrics>,
     /// Whether there is a certificate to serve.
     pub identity: Identity,
     /// Whether kube-apiserver would be let in.
@@ -43,7 +40,6 @@ impl DebugState {
             "watch": { "listed": watch.listed, "problem": watch.problem },
             "nodes": store.nodes().map(|name| &**name).collect::<Vec<_>>(),
             "served": Kind::ALL.map(kind).into_iter().collect::<Map<_, _>>(),
-            "customMetrics": self.custom_metrics.as_ref().map(|custom_metrics| custom_metrics.scraper.state()),
             "freeListPlaces": self.lists.available_permits(),
             "freeWatchPlaces": self.watches.available_permits(),
             "hasCertificate": self.identity.now().is_some(),

@@ -1,20 +1,17 @@
-//! `divvy-apiserver`: the aggregated API `metrics.nvidia.com/v1alpha1` of nvidia-gpu-scheduler, with standard lists and watches,
-//! and `custom.metrics.k8s.io/v1beta2` for autoscalers, where it is switched on.
+//! `divvy-apiserver`: the aggregated API `metrics.nvidia.com/v1alpha1` of nvidia-gpu-scheduler, with standard lists and watches.
 //!
 //! ```text
 //! GpuNodes ──watch──▶ nodes ──▶ objects ──▶ store ◀──list, watch── serve ◀──TLS── kube-apiserver ◀── kubectl, clients
 //!                               pure        pure, one lock           ▲
-//! /metrics of daemons ──▶ custom_metrics ◀─get───────────────────────┤
 //! ConfigMap extension-apiserver-authentication ──watch──▶ front_proxy┘ who may call
 //! ```
 //!
 //! Only kube-apiserver calls, as the front proxy: it has authenticated and authorized the user before, by the roles of the
-//! cluster. So no user is asked for here, and the headers that name one aren't read. State is the cluster's `GpuNode`s, and
-//! the latest pages of daemons whose pods somebody has asked about; any replica may be killed at any time.
+//! cluster. So no user is asked for here, and the headers that name one aren't read. State is the cluster's `GpuNode`s;
+//! any replica may be killed at any time.
 
 pub mod args;
 pub mod config;
-pub mod custom_metrics;
 pub mod debug;
 pub mod front_proxy;
 pub mod metrics;

@@ -19,7 +19,6 @@ use crate::objects::Kind;
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<Labels, Counter>,
-    scrapes: Family<Outcome, Counter>,
     handler_panics: Family<Listener, Counter>,
 }
 
@@ -29,12 +28,6 @@ struct Labels {
     verb: &'static str,
     /// HTTP status code.
     code: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    /// `ok` or `error`.
-    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,13 +48,10 @@ struct Served {
 impl Metrics {
     /// Registers counters, and gauges of objects and of the places of watches that are taken, of so many.
     pub fn register(registry: &mut Registry, nodes: &Nodes, watches: &Arc<Semaphore>, most: usize) -> Self {
-        let metrics =
-            Self { requests: Family::default(), scrapes: Family::default(), handler_panics: Family::default() };
+        let metrics = Self { requests: Family::default(), handler_panics: Family::default() };
         let registry = registry.sub_registry_with_prefix("divvy_apiserver");
         let help = "Answered requests, by resource, verb and HTTP status code; a watch counts when it begins";
         registry.register("requests", help, metrics.requests.clone());
-        let help = "Requests for the metrics of a node's daemon, by outcome: ok or error";
-        registry.register("scrapes", help, metrics.scrapes.clone());
         let help = "Calls that were answered with HTTP status code 500 because their handler panicked, by listener (api, pages)";
         registry.register("handler_panics", help, metrics.handler_panics.clone());
         registry.register_collector(Box::new(Served { nodes: nodes.clone(), watches: Arc::clone(watches), most }));
@@ -75,10 +65,6 @@ impl Metrics {
     /// Counter of the panics of a listener's handlers.
     pub(crate) fn panics(&self, listener: &'static str) -> Counter {
         self.handler_panics.get_or_create(&Listener { listener }).clone()
-    }
-
-    pub(crate) fn scraped(&self, outcome: &'static str) {
-        self.scrapes.get_or_create(&Outcome { outcome }).inc();
     }
 }
 

@@ -6,14 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use divvy_api::CardId;
 use divvy_api::gpunode::{CardStatus, GpuNode, GpuNodeStatus, Health, MOST_CARDS, ShareStatus};
-use divvy_api::{CardId, ContainerKind};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Serialize;
 
 /// Shares of a node that are served, at most: several times the containers that a kubelet runs.
 pub const MOST_SHARES: usize = 4096;
 
+/// The API group.
+pub const GROUP: &str = "metrics.nvidia.com";
+/// The only version of the group.
+pub const VERSION: &str = "v1alpha1";
 /// Group and version, as objects state them.
 pub const API_VERSION: &str = "metrics.nvidia.com/v1alpha1";
 
@@ -77,9 +81,6 @@ pub struct ContainerDevices {
     pub container_name: String,
     /// The GPUs that it holds shares of.
     pub device_info: Vec<Device>,
-    /// Whether it is an init container, which has ended when the pod's other containers run.
-    #[serde(skip)]
-    pub is_init: bool,
 }
 
 /// A GPU.
@@ -256,8 +257,7 @@ fn pods(shares: &[ShareStatus], device: impl Fn(&CardId) -> Device) -> BTreeMap<
         let containers = pods.entry(PodKey { name, uid: share.pod_uid.as_str().into() }).or_default();
         let known = containers.iter().position(|it| it.container_name == share.container);
         let at = known.unwrap_or_else(|| {
-            let (container_name, is_init) = (share.container.clone(), share.kind == ContainerKind::Init);
-            containers.push(ContainerDevices { container_name, device_info: Vec::new(), is_init });
+            containers.push(ContainerDevices { container_name: share.container.clone(), device_info: Vec::new() });
             containers.len() - 1
         });
         containers[at].device_info.push(device(&share.card));

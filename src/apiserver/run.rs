@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use divvy_runtime::debug::{self, Debug};
 use divvy_runtime::logging::{self, LogControl};
-use divvy_runtime::settings::{Stop, Switch};
+use divvy_runtime::settings::Stop;
 use divvy_runtime::{Signals, Tasks};
 use divvy_serving::connections::{Connections, Limits, Served, serve};
 use divvy_serving::tls::{Bundles, Identity, Service, for_clients, keep_bundle, keep_secret};
@@ -18,16 +18,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::args;
-use crate::config::{API_SERVICE, CUSTOM_METRICS_API_SERVICE, Config, SECRET, SERVICE};
-use crate::custom_metrics::CustomMetrics;
-use crate::custom_metrics::daemons::Daemons;
-use crate::custom_metrics::scraper::Scraper;
+use crate::config::{API_SERVICE, Config, SECRET, SERVICE};
 use crate::debug::DebugState;
 use crate::front_proxy::FrontProxy;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::serve::api::{Api, LISTS, WATCHES};
-use crate::serve::custom_metrics::{CustomMetricsApi, QUESTIONS};
 use crate::serve::pages::{Pages, admin_router};
 
 /// Connections of API servers. Over HTTP/2 one carries 200 watches. A client without certificate gets no further than
@@ -87,8 +83,7 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let (mut registry, watches) = (Registry::default(), Arc::new(Semaphore::new(WATCHES)));
     let metrics = Metrics::register(&mut registry, &nodes, &watches, WATCHES);
     let service = Service { name: SERVICE.to_owned(), namespace: config.namespace.to_string(), client: None };
-    let bundles = |name: &str| Bundles::Api(name.to_owned(), service.clone());
-    let (bundle, custom_bundle) = (bundles(API_SERVICE), bundles(CUSTOM_METRICS_API_SERVICE));
+    let bundle = Bundles::Api(API_SERVICE.to_owned(), service.clone());
 
     let mut tasks = Tasks::default();
     tasks.spawn_endless("gpunodes", nodes.clone().follow(api_server.clone()));
@@ -96,38 +91,24 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     tasks.spawn_endless("front proxy", front_proxy.clone().follow(api_server.clone(), connections.clone()));
     let keep = keep_secret(api_server.clone(), SECRET.to_owned(), service, identity.clone(), stop.clone());
     tasks.spawn("certificate", keep);
-    let keep = |bundle| keep_bundle(api_server.clone(), bundle, identity.clone(), stop.clone());
-    tasks.spawn("authority", keep(bundle));
-    let mut listed = vec![("gpunodes", nodes.state().clone())];
-    let custom_metrics = (config.custom_metrics == Switch::On).then(|| {
-        let daemons = Daemons::default();
-        listed.push(("pods of divvy-node", daemons.state().clone()));
-        tasks.spawn("authority of custom metrics", keep(custom_bundle));
-        tasks.spawn_endless("daemons", daemons.clone().follow(api_server.clone(), config.namespace.to_string()));
-        let scraper = Scraper::new(daemons, metrics.clone());
-        CustomMetrics { client: api_server.client.clone(), nodes: nodes.clone(), scraper }
-    });
+    tasks.spawn("authority", keep_bundle(api_server, bundle, identity.clone(), stop.clone()));
     let tls = for_clients(identity.clone(), front_proxy.clone()).context("TLS")?;
     let lists = Arc::new(Semaphore::new(LISTS));
     let state = DebugState {
         nodes: nodes.clone(),
         lists: Arc::clone(&lists),
         watches: Arc::clone(&watches),
-        custom_metrics: custom_metrics.clone(),
         identity: identity.clone(),
         front_proxy: front_proxy.clone(),
     };
     let state = Arc::new(move || state.read());
     let debug = Debug { log, tasks: tasks.list(), state, stop: stop.clone() };
-    let custom_metrics = custom_metrics.map(|figures| {
-        let questions = Arc::new(Semaphore::new(QUESTIONS));
-        CustomMetricsApi { figures, questions, metrics: metrics.clone() }
-    });
     let counters = metrics.clone();
     let served = |listener, router| Served { router, panics: counters.panics(listener) };
-    let api = Api { nodes, legacy_watch: config.legacy_watch, watches, lists, metrics, custom_metrics };
+    let gpu_nodes = nodes.state().clone();
+    let api = Api { nodes, legacy_watch: config.legacy_watch, watches, lists, metrics };
     tasks.spawn("api", serve(api_listener, Some(tls), CALLS, served("api", api.router()), connections));
-    let pages = Pages { registry: registry.into(), watches: listed, identity, front_proxy, stopping };
+    let pages = Pages { registry: registry.into(), gpu_nodes, identity, front_proxy, stopping };
     tasks.spawn("pages", serve(metrics_listener, None, PAGES, served("pages", pages.router()), until_stop()));
     let admin = admin_router(text).merge(debug.router());
     tasks.spawn("admin", debug::serve(admin_listener, admin, stop.clone()));

@@ -3,12 +3,10 @@
 //! ```text
 //! kube-apiserver ─TLS─▶ api ─ query, accept ─▶ store ─▶ form ─▶ lists, tables
 //!                │                    └──────▶ watching ─▶ form ─▶ lines, as long as the client likes
-//!                └────── custom_metrics ─▶ figures of pods
 //! ```
 
 pub mod accept;
 pub mod api;
-pub mod custom_metrics;
 pub mod discovery;
 pub mod form;
 pub mod openapi;

@@ -109,11 +109,6 @@ impl Store {
         self.of(kind).get(name)
     }
 
-    /// Nodes that report a pod, with its containers that hold GPUs there.
-    pub fn holders(&self, pod: &PodKey) -> impl Iterator<Item = (&Arc<str>, &[ContainerDevices])> {
-        self.holders.get(pod).into_iter().flatten().map(|(node, containers)| (node, containers.as_slice()))
-    }
-
     /// How many objects of a kind there are.
     pub fn count(&self, kind: Kind) -> usize {
         self.of(kind).objects().len()

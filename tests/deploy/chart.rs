@@ -86,17 +86,14 @@ fn the_chart_yields_the_objects_of_the_manifests() {
     let apart = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"];
     let mut wanted = apart.map(objects::read).concat();
     wanted.extend(["deploy/manifests", "deploy/uninstall", "deploy/apiserver"].map(objects::all).concat());
-    let config = wanted.iter_mut().find(|object| objects::called(object) == "ConfigMap divvy-system/divvy-apiserver");
-    config.unwrap()["data"]["divvy-apiserver.yaml"] = json!("version: v1\ncustomMetrics: \"on\"\n");
     // Helm makes the namespace, before it has a release to put anything into.
     wanted.retain(|object| object["kind"] != "Namespace");
     let second = objects::find(&wanted, "Deployment divvy-system/divvy-scheduler");
     let image = &second["spec"]["template"]["spec"]["containers"][0]["image"];
     let enabled = json!({ "enabled": true });
-    let apiserver = json!({ "enabled": true, "config": { "customMetrics": "on" } });
     let uninstall = json!({ "renderOffline": true });
     let values = json!({
-        "scheduler": { "enabled": true, "image": image }, "mps": enabled, "apiserver": apiserver, "uninstall": uninstall,
+        "scheduler": { "enabled": true, "image": image }, "mps": enabled, "apiserver": enabled, "uninstall": uninstall,
     });
     let (rendered, wanted) = (comparable(render(&helm, "divvy-system", &values)), comparable(wanted));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
@@ -446,12 +443,6 @@ fn the_aggregated_api_is_off_unless_asked_for() {
     assert_eq!(objects::parse(config.unwrap())[0], json!({ "version": "v1", "legacyWatch": "on" }));
     let policy = objects::find(&objects, "NetworkPolicy gpus/divvy-apiserver");
     assert_eq!(policy["spec"]["ingress"][0]["from"], json!([{ "ipBlock": { "cidr": "192.0.2.0/24" } }]));
-    let services = objects.iter().filter(|object| object["kind"] == "APIService").collect::<Vec<_>>();
-    let [service] = services[..] else { panic!("custom metrics are on: {services:?}") };
+    let service = objects::find(&objects, "APIService /v1alpha1.metrics.nvidia.com");
     assert_eq!(service["spec"]["service"]["namespace"], "gpus");
-    let values = json!({ "apiserver": { "enabled": true, "config": { "customMetrics": "on" } } });
-    let objects = render(&helm, "gpus", &values);
-    let service = objects::find(&objects, "APIService /v1beta2.custom.metrics.k8s.io");
-    assert_eq!(service["spec"]["service"]["namespace"], "gpus");
-    objects::find(&objects, "RoleBinding gpus/divvy-custom-metrics");
 }

@@ -173,7 +173,7 @@ fn mps_daemonset_agrees_with_the_daemon_on_paths() {
 
 #[test]
 fn apiserver_manifests_agree_with_the_program() {
-    use divvy_apiserver::config::{API_SERVICE, CUSTOM_METRICS_API_SERVICE, SECRET, SERVICE};
+    use divvy_apiserver::config::{API_SERVICE, SECRET, SERVICE};
     let (config, objects) = (apiserver(), objects::all("deploy/apiserver"));
     let port = |name: &str| {
         let deployment = objects::find(&objects, "Deployment divvy-system/divvy-apiserver");
@@ -185,35 +185,12 @@ fn apiserver_manifests_agree_with_the_program() {
         (config.listen_address.port().into(), config.metrics_address.port().into())
     );
     let service = objects::find(&objects, &format!("Service divvy-system/{SERVICE}"));
-    for name in [API_SERVICE, CUSTOM_METRICS_API_SERVICE] {
-        let api = &objects::find(&objects, &format!("APIService /{name}"))["spec"];
-        assert_eq!(
-            (&api["service"]["name"], &api["service"]["port"]),
-            (&service["metadata"]["name"], &service["spec"]["ports"][0]["port"])
-        );
-        assert_eq!(format!("{}.{}", api["version"].as_str().unwrap(), api["group"].as_str().unwrap()), name);
-    }
+    let api = &objects::find(&objects, &format!("APIService /{API_SERVICE}"))["spec"];
+    assert_eq!(
+        (&api["service"]["name"], &api["service"]["port"]),
+        (&service["metadata"]["name"], &service["spec"]["ports"][0]["port"])
+    );
+    assert_eq!(format!("{}.{}", api["version"].as_str().unwrap(), api["group"].as_str().unwrap()), API_SERVICE);
     let rules = objects::find(&objects, "Role divvy-system/divvy-apiserver")["rules"].to_string();
     assert!(rules.contains(&format!("[\"{SECRET}\"]")), "{rules}");
-}
-
-/// Names of metrics that autoscalers ask for, wherever they are written.
-#[test]
-fn metrics_for_autoscalers_are_those_of_the_program() {
-    use divvy_apiserver::custom_metrics::metric::Metric;
-    let names = Metric::ALL.map(Metric::as_str);
-    let role = objects::read("deploy/apiserver/custom-metrics.yaml");
-    let role = objects::find(&role, "ClusterRole /divvy-custom-metrics-view")["rules"][0]["resources"].clone();
-    assert_eq!(role, serde_json::json!(names.map(|name| format!("*/{name}"))));
-    let table = objects::text("docs/metrics.md");
-    let rows = table.lines().filter_map(|row| row.strip_prefix("| `gpu_")?.split_once('`'));
-    assert_eq!(rows.map(|(name, _)| format!("gpu_{name}")).collect::<Vec<_>>(), names);
-    let example = objects::read("deploy/examples/autoscaling.yaml");
-    let autoscaler = objects::find(&example, "HorizontalPodAutoscaler /infer");
-    for metric in autoscaler["spec"]["metrics"].as_array().unwrap() {
-        let name = metric["pods"]["metric"]["name"].as_str().unwrap();
-        assert!(names.contains(&name), "{name}");
-    }
-    let target = &autoscaler["spec"]["scaleTargetRef"];
-    assert_eq!(target["name"], objects::find(&example, "Deployment /infer")["metadata"]["name"]);
 }

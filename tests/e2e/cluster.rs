@@ -1,5 +1,6 @@
 //! The whole of it: one control plane, one node, one daemon.
 
+mod aggregation;
 mod agreement;
 mod apiserver;
 mod in_pods;
@@ -18,6 +19,7 @@ use fake_nvml::Scenario;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+pub use self::aggregation::AggregatedApi;
 pub use self::agreement::Look;
 pub use self::apiserver::Apiserver;
 use crate::api::Api;

@@ -81,8 +81,6 @@ divvy_apiserver_requests_total{resource="gpuinfos",verb="list",code="200"} 1
 divvy_apiserver_objects{resource="gpuinfos"} 1.0
 # TYPE divvy_apiserver_watches gauge
 divvy_apiserver_watches 0.0
-# TYPE divvy_apiserver_scrapes counter
-divvy_apiserver_scrapes_total{outcome="ok"} 1
 # TYPE divvy_apiserver_handler_panics counter
 divvy_apiserver_handler_panics_total{listener="api"} 0
 # EOF

@@ -19,8 +19,6 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::accept::Form;
-use super::custom_metrics::CustomMetricsApi;
-use super::discovery::Group;
 use super::query::{Query, Verb, WatchQuery};
 use super::status::Refusal;
 use super::watching::{Life, Selection, Watching};
@@ -54,8 +52,6 @@ pub struct Api {
     pub lists: Arc<Semaphore>,
     /// Counters.
     pub metrics: Metrics,
-    /// The other API, where it is switched on.
-    pub custom_metrics: Option<CustomMetricsApi>,
 }
 
 // === impl Api ===
@@ -63,18 +59,9 @@ pub struct Api {
 impl Api {
     /// The routes.
     pub fn router(self) -> Router {
-        let custom_metrics = self.custom_metrics.clone();
-        let groups = [Some(Group::OBJECTS), custom_metrics.as_ref().map(|_| Group::CUSTOM_METRICS)];
-        let groups: Vec<Group> = groups.into_iter().flatten().collect();
-        let mut router = Router::new()
-            .route("/apis", fixed(&discovery::groups(&groups)))
-            .route("/openapi/v2", fixed(&openapi::v2()))
-            .route("/openapi/v3", fixed(&openapi::v3_index(&groups)));
-        for (path, document) in groups.iter().flat_map(Group::documents) {
+        let mut router = Router::new();
+        for (path, document) in discovery::documents().into_iter().chain(openapi::documents()) {
             router = router.route(&path, fixed(&document));
-        }
-        if let Some(api) = custom_metrics {
-            router = router.merge(api.router());
         }
         for kind in Kind::ALL {
             let all = format!("/apis/metrics.nvidia.com/v1alpha1/{}", kind.plural());

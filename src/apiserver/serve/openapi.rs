@@ -1,55 +1,27 @@
 //! What the objects consist of, for `kubectl explain` and for kube-apiserver, which asks every API that it aggregates.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::discovery::Group;
-use crate::objects::Kind;
+use crate::objects::{API_VERSION, GROUP, Kind, VERSION};
 
-/// `/openapi/v2`: kube-apiserver reads it from every API, and clients of today the third version. So nothing is in it.
-pub fn v2() -> Value {
+/// Paths and what is there.
+pub fn documents() -> [(String, Value); 3] {
+    let path = format!("/openapi/v3/apis/{API_VERSION}");
+    [("/openapi/v2".to_owned(), v2()), ("/openapi/v3".to_owned(), v3_index(&path)), (path, v3())]
+}
+
+/// kube-apiserver reads it from every API, and clients of today the third version. So nothing is in it.
+fn v2() -> Value {
     json!({ "swagger": "2.0", "info": info(), "paths": {}, "definitions": {} })
 }
 
-/// `/openapi/v3`: where the documents are.
-pub fn v3_index(served: &[Group]) -> Value {
-    let entry = |group: &Group| {
-        let path = format!("apis/{}", group.group_version());
-        let url = format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"));
-        (path, json!({ "serverRelativeURL": url }))
-    };
-    json!({ "paths": served.iter().map(entry).collect::<Map<_, _>>() })
+/// Where the document is.
+fn v3_index(path: &str) -> Value {
+    let url = format!("{path}?hash={}", env!("CARGO_PKG_VERSION"));
+    json!({ "paths": { (format!("apis/{API_VERSION}")): { "serverRelativeURL": url } } })
 }
 
-/// `/openapi/v3/apis/custom.metrics.k8s.io/v1beta2`.
-pub fn custom_metrics() -> Value {
-    let identity = |kind: &str| json!({ "group": "custom.metrics.k8s.io", "version": "v1beta2", "kind": kind });
-    let metric = json!({ "name": text("Name of the metric"), "selector": { "type": "object" } });
-    let value = json!({
-        "type": "object", "description": "Value of a metric for an object",
-        "required": ["describedObject", "metric", "timestamp", "value"],
-        "properties": {
-            "describedObject": { "type": "object", "description": "Reference to the object" },
-            "metric": object("The metric", &metric),
-            "timestamp": { "type": "string", "format": "date-time", "description": "When it was measured" },
-            "windowSeconds": { "type": "integer", "format": "int64", "description": "Time up to then, over which a rate was taken" },
-            "value": text("The value, as a quantity"),
-        },
-        "x-kubernetes-group-version-kind": [identity("MetricValue")],
-    });
-    let list = json!({
-        "type": "object", "description": "Values of a metric", "required": ["items"],
-        "properties": {
-            "apiVersion": { "type": "string" }, "kind": { "type": "string" }, "metadata": { "type": "object" },
-            "items": { "type": "array", "items": reference("MetricValue") },
-        },
-        "x-kubernetes-group-version-kind": [identity("MetricValueList")],
-    });
-    let schemas = json!({ "MetricValue": value, "MetricValueList": list });
-    json!({ "openapi": "3.0.0", "info": info(), "paths": {}, "components": { "schemas": schemas } })
-}
-
-/// `/openapi/v3/apis/metrics.nvidia.com/v1alpha1`.
-pub fn objects() -> Value {
+fn v3() -> Value {
     let mut schemas = json!({});
     let mut paths = json!({});
     for kind in Kind::ALL {
@@ -73,7 +45,7 @@ pub fn objects() -> Value {
                 "x-kubernetes-group-version-kind": identity(kind.as_str()),
             } })
         };
-        let path = format!("/apis/metrics.nvidia.com/v1alpha1/{}", kind.plural());
+        let path = format!("/apis/{API_VERSION}/{}", kind.plural());
         paths[&path] = operation("list", &list);
         let mut one = operation("get", &name);
         one["parameters"] = json!([{ "name": "name", "in": "path", "required": true, "schema": { "type": "string" } }]);
@@ -91,7 +63,7 @@ fn info() -> Value {
 }
 
 fn identity(kind: &str) -> Value {
-    json!({ "group": "metrics.nvidia.com", "version": "v1alpha1", "kind": kind })
+    json!({ "group": GROUP, "version": VERSION, "kind": kind })
 }
 
 fn schema(kind: Kind) -> Value {

@@ -20,8 +20,8 @@ use crate::watch_state::WatchState;
 pub struct Pages {
     /// For `/metrics`.
     pub registry: Arc<Registry>,
-    /// For `/readyz`: the watches of what answers are made from, with the names of their objects.
-    pub watches: Vec<(&'static str, WatchState)>,
+    /// For `/readyz`: the watch of what answers are made from.
+    pub gpu_nodes: WatchState,
     /// For `/readyz`: whether there is a certificate to serve.
     pub identity: Identity,
     /// For `/readyz`: whether kube-apiserver would be let in.
@@ -48,27 +48,22 @@ impl Pages {
     }
 }
 
-/// Ready: the GpuNodes have been listed once (with custom metrics the daemons' pods too), there is a certificate, and
-/// kube-apiserver is known. While the API server is away answers come from memory, and a line says so. Otherwise 503 and what is
-/// missing, a line each.
+/// Ready: the GpuNodes have been listed once, there is a certificate, and kube-apiserver is known. While the API server is away
+/// answers come from memory, and a line says so. Otherwise 503 and what is missing, a line each.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
-    let watches: Vec<_> = pages.watches.iter().map(|(objects, watch)| (*objects, watch.now())).collect();
-    let unlisted = watches.iter().filter(|(_, watch)| !watch.listed).map(|(objects, watch)| {
-        let why = watch.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        Some(format!("{objects} not listed yet{why}"))
-    });
+    let watch = pages.gpu_nodes.now();
+    let why = watch.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     let missing = [
+        (!watch.listed).then(|| format!("gpunodes not listed yet{why}")),
         pages.stopping.borrow().then(|| "stopping".to_owned()),
         pages.identity.now().is_none().then(|| "no certificate yet".to_owned()),
         (!pages.front_proxy.is_known()).then(|| "no authority of the front proxy yet".to_owned()),
     ];
-    let missing: Vec<String> = missing.into_iter().chain(unlisted).flatten().collect();
+    let missing: Vec<String> = missing.into_iter().flatten().collect();
     if !missing.is_empty() {
         let lines = missing.into_iter().map(|line| line + "\n").collect::<String>();
         return (StatusCode::SERVICE_UNAVAILABLE, lines).into_response();
     }
-    let stale = watches.iter().filter_map(|(objects, watch)| {
-        Some(format!("{objects} from memory, watch failing: {}\n", watch.problem.as_ref()?))
-    });
-    format!("ok\n{}", stale.collect::<String>()).into_response()
+    let stale = watch.problem.map(|why| format!("gpunodes from memory, watch failing: {why}\n"));
+    format!("ok\n{}", stale.unwrap_or_default()).into_response()
 }

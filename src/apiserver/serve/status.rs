@@ -2,7 +2,6 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use divvy_runtime::api_server::errors::describe;
 use serde_json::{Value, json};
 
 use crate::store::Expired;
@@ -63,18 +62,6 @@ impl Refusal {
     pub fn not_listed() -> Self {
         let message = "the GpuNodes aren't listed yet".to_owned();
         Self { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", message }
-    }
-
-    /// What kube-apiserver says of a question that ours depends on: a selector that it can't read, an object that isn't there, or
-    /// no answer at all.
-    pub fn upstream(error: &kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) if status.code == 400 => Self::bad_request(status.message.clone()),
-            kube::Error::Api(status) if status.code == 404 => Self::not_found(status.message.clone()),
-            error => {
-                Self { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", message: describe(error) }
-            }
-        }
     }
 
     /// The object.

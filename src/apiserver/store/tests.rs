@@ -23,7 +23,7 @@ fn node(name: &str, pods: &[(u8, u8, u8)]) -> NodeView {
             Device { device_id: card(*id), device_model: None, device_node: name.into(), device_problem: None };
         let device_info = vec![device];
         view.info.spec.device_busy.insert(card(*id));
-        let main = ContainerDevices { container_name: "main".to_owned(), device_info, is_init: false };
+        let main = ContainerDevices { container_name: "main".to_owned(), device_info };
         view.pods.entry(key).or_default().push(main);
     }
     view

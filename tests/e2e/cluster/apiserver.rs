@@ -6,19 +6,18 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use super::webhook::listen;
-use super::{Cluster, PATIENCE};
+use super::{AggregatedApi, Cluster, PATIENCE};
 use crate::pages::page;
 use crate::program::Program;
-use crate::webhook::serve;
 
-const SERVICE: &str = "/api/v1/namespaces/divvy-system/services/divvy-apiserver";
-const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-const OBJECTS: &str = "v1alpha1.metrics.nvidia.com";
-const CUSTOM_METRICS: &str = "v1beta2.custom.metrics.k8s.io";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/divvy-system/endpointslices";
+const API: AggregatedApi = AggregatedApi {
+    name: "v1alpha1.metrics.nvidia.com",
+    namespace: "divvy-system",
+    service: "divvy-apiserver",
+    port_name: "https",
+    port: 443,
+};
 const INSTALLED: &str = include_str!("../../../deploy/apiserver/divvy-apiserver.yaml");
-const WITH_CUSTOM_METRICS: &str = include_str!("../../../deploy/apiserver/custom-metrics.yaml");
 
 /// A running one.
 #[derive(Debug)]
@@ -32,19 +31,14 @@ pub struct Apiserver {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Starts it with these keys, and waits until kube-apiserver serves its APIs. Of its manifests all but the Deployment is applied
+    /// Starts it with these keys, and waits until kube-apiserver serves its API. Of its manifests all but the Deployment is applied
     /// where it is a process.
     pub async fn start_apiserver(&mut self, keys: &Value) -> anyhow::Result<Apiserver> {
         if self.installation.is_of_pods() {
             ensure!(*keys == json!({}), "pods are configured as installed");
             return Ok(Apiserver { address: self.switch_on_apiserver().await?, process: None });
         }
-        let has_custom_metrics = keys["customMetrics"] == "on";
-        let services = if has_custom_metrics { &[OBJECTS, CUSTOM_METRICS][..] } else { &[OBJECTS] };
-        let mut objects: Vec<Value> = serde_saphyr::from_multiple(INSTALLED).context("deploy/apiserver")?;
-        if has_custom_metrics {
-            objects.extend(serde_saphyr::from_multiple::<Value>(WITH_CUSTOM_METRICS).context("deploy/apiserver")?);
-        }
+        let objects: Vec<Value> = serde_saphyr::from_multiple(INSTALLED).context("deploy/apiserver")?;
         let objects: Vec<_> = objects.into_iter().filter(|object| object["kind"] != "Deployment").collect();
         let list = json!({ "kind": "List", "apiVersion": "v1", "items": objects });
         let file = self.files.write("apiserver-objects.json", list.to_string())?.display().to_string();
@@ -68,45 +62,20 @@ impl Cluster {
         let path = self.binaries.apiserver.clone();
         let mut program = Program::new("divvy-apiserver", path, args, &self.files.logs()).env("NO_COLOR", "1");
         program.start()?;
-        let served =
-            serve(listen(self, SERVICE).await?, std::sync::Arc::default(), move || std::future::ready(vec![address]));
-        let service = tokio::spawn(served).abort_handle();
-        // An APIService whose Service has no endpoints isn't called. The address is no process's: the ClusterIP is served above.
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": { "name": "divvy-apiserver-process", "labels": { "kubernetes.io/service-name": "divvy-apiserver" } },
-            "addressType": "IPv4", "endpoints": [{ "addresses": ["192.0.2.1"], "conditions": { "ready": true } }],
-            "ports": [{ "name": "https", "port": 8443, "protocol": "TCP" }],
-        });
-        self.api.create(SLICES, &slice).await?;
         self.until("divvy-apiserver that is ready", PATIENCE, async |_| {
             let said = page(pages, "readyz").await?;
             ensure!(said.starts_with("ok\n"), "{said}");
             Ok(Some(()))
         })
         .await?;
-        for name in services {
-            self.until("an API that is available", PATIENCE, async |this| {
-                let service = this.api.get(&format!("{API_SERVICES}/{name}")).await?;
-                let conditions = service["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                let available = conditions.iter().find(|condition| condition["type"] == "Available");
-                ensure!(available.is_some_and(|it| it["status"] == "True"), "{conditions:?}");
-                Ok(Some(()))
-            })
-            .await?;
-        }
+        let service = self.serve_api(API, vec![address]).await?;
         Ok(Apiserver { address, process: Some((program, service)) })
     }
 
     /// Takes it out of the API server, and ends it.
     pub async fn stop_apiserver(&self, apiserver: Apiserver) -> anyhow::Result<()> {
         let Some((mut program, service)) = apiserver.process else { return self.switch_off_apiserver().await };
-        for name in [OBJECTS, CUSTOM_METRICS] {
-            self.api.delete(&format!("{API_SERVICES}/{name}")).await?;
-        }
-        self.api.delete(&format!("{SLICES}/divvy-apiserver-process")).await?;
-        program.kill().await?;
-        service.abort();
-        Ok(())
+        self.remove_api(API, &service).await?;
+        program.kill().await
     }
 }

@@ -25,7 +25,6 @@ use crate::{until, within};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_divvy-apiserver");
 const INSTALLED: &str = include_str!("../../../../deploy/apiserver/divvy-apiserver.yaml");
-const CUSTOM_METRICS: &str = include_str!("../../../../deploy/apiserver/custom-metrics.yaml");
 const TOKEN: &str = "of-the-apiserver";
 const ACCOUNT: &str = "system:serviceaccount:divvy-system:divvy-apiserver";
 
@@ -92,13 +91,6 @@ impl Bench {
         bench
     }
 
-    /// Applies what `customMetrics` needs.
-    pub(crate) fn install_custom_metrics(&self) {
-        for object in serde_saphyr::from_multiple::<Value>(CUSTOM_METRICS).unwrap() {
-            self.server.create(&object).unwrap();
-        }
-    }
-
     /// Data of the ConfigMap with these authorities.
     pub(crate) fn authentication(authorities: &[&Authority]) -> Value {
         let bundle: String = authorities.iter().map(|authority| authority.pem()).collect();
@@ -121,19 +113,6 @@ impl Bench {
 
     pub(crate) fn shares(&self, name: &str, shares: &[Value]) {
         self.report(name, |status| status["shares"] = json!(shares));
-    }
-
-    /// Creates a pod of an app, and returns the share of GPU-a that its container `main` is to hold: 1 GiB and half of the compute.
-    pub(crate) fn pod_with_share(&self, namespace: &str, name: &str, app: &str) -> Value {
-        let labels = json!({ "app": app, "batch.kubernetes.io/job-name": app });
-        let metadata = json!({ "name": name, "namespace": namespace, "labels": labels });
-        let spec = json!({ "containers": [{ "name": "main", "image": "i" }] });
-        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
-        let pod = self.server.create(&pod).unwrap();
-        json!({
-            "podUid": pod["metadata"]["uid"], "namespace": namespace, "pod": name, "container": "main", "card": "GPU-a",
-            "memoryMi": 1024, "cores": 50,
-        })
     }
 
     /// A replica that is ready.

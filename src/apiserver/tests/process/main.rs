@@ -4,8 +4,6 @@
 
 mod bench;
 mod client;
-mod custom_metrics;
-mod daemon;
 mod doors;
 mod lists;
 mod memory;
