@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod admission;
+pub mod aggregated_api;
 pub mod args;
 pub mod binder;
 pub mod config;

@@ -13,7 +13,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("divvy-placement", &["divvy-api"]),
     ("divvy-runtime", &["divvy-api"]),
     ("divvy-serving", &["divvy-runtime"]),
-    ("divvy-apiserver", &["divvy-api", "divvy-runtime", "divvy-serving"]),
     ("divvy-mps", &["divvy-api", "divvy-runtime"]),
     ("divvy-node-core", &["divvy-api", "divvy-placement"]),
     (

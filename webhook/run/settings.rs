@@ -10,6 +10,7 @@ use divvy_runtime::settings::{Advertise, Switch};
 use divvy_serving::tls::{Files, Service};
 
 use crate::admission::{FavouredNamespaces, Settings};
+use crate::aggregated_api::AggregatedApiMode;
 use crate::config::{Config, Namespace, SCHEDULER, SERVICE};
 use crate::lease::{Candidate, Timing};
 
@@ -73,6 +74,11 @@ pub(super) fn address(config: &Config) -> SocketAddr {
 /// Where the extender listens, if kube-scheduler calls it.
 pub(super) fn extender_address(config: &Config) -> Option<SocketAddr> {
     (config.scheduling == Scheduling::Extender).then_some(config.extender_address)
+}
+
+/// Where the aggregated API listens, if it is served.
+pub(super) fn aggregated_api_address(config: &Config) -> Option<SocketAddr> {
+    (config.aggregated_api != AggregatedApiMode::Off).then_some(config.aggregated_api_address)
 }
 
 /// This replica in the leader election.

@@ -105,7 +105,7 @@ pub(super) struct Object {
     pub(super) unavailable: Option<String>,
 }
 
-/// System of an APIService that leads to divvy-apiserver.
+/// System of an APIService that leads to divvy-webhook.
 pub(super) const AGGREGATED: &str = "Divvy's aggregated API";
 
 /// A Service and its endpoints.
@@ -294,7 +294,7 @@ async fn objects(cluster: &Cluster) -> Fact<Vec<Object>> {
         };
         let name = path.splitn(5, '/').last().unwrap_or(path).to_owned();
         let unavailable = unavailable(&found);
-        let is_ours = found["spec"]["service"]["name"] == "divvy-apiserver";
+        let is_ours = found["spec"]["service"]["name"] == "divvy-webhook";
         if is_ours && unavailable.is_none() {
             continue;
         }

@@ -102,11 +102,11 @@ pub(super) fn of_aggregated_api(facts: &Facts) -> Option<Check> {
     let (name, namespace) = (&object.name, &facts.namespace);
     let why = object.unavailable.as_deref()?;
     let found = format!("{name} isn't available ({why}): API discovery reports errors, and namespaces aren't deleted");
-    let pods = format!("kubectl get pods -n {namespace} -l app.kubernetes.io/name=divvy-apiserver");
+    let switched = format!("set aggregatedApi of divvy-webhook in {namespace} to on: deploy/aggregated-api/README.md");
     Some(Check::failed(
         "aggregated API",
         found,
-        format!("{pods}; to switch it off: kubectl delete {}", name.replace('/', " ")),
+        format!("{switched}; to switch it off: kubectl delete {}", name.replace('/', " ")),
     ))
 }
 
