@@ -11,8 +11,6 @@ use std::sync::Arc;
 
 use divvy_runtime::api_server::{ApiServer, watch_object};
 use divvy_runtime::logging::WarnOnce;
-use divvy_serving::connections::Connections;
-use divvy_serving::tls::{CheckClient, provider};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -23,6 +21,9 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, Error, RootCertStore};
 use tokio::sync::watch;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::connections::Connections;
+use crate::tls::{CheckClient, provider};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";

@@ -12,7 +12,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Version as HttpVersion, hea
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get};
 use bytes::Bytes;
-use divvy_serving::connections::{Connection, SILENCE};
 use futures::stream;
 use serde_json::Value;
 
@@ -23,6 +22,7 @@ use super::status::StatusError;
 use super::store::Version;
 use super::watching::{Lifetime, Selection, Watching};
 use super::{AggregatedApi, MOST_LISTS, MOST_WATCHES, discovery, openapi};
+use crate::connections::{Connection, SILENCE};
 
 /// Bytes of a list that are sent at a time.
 const PIECE: usize = 64 << 10;

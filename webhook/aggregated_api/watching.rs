@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use divvy_serving::connections::Connection;
 use futures::{Stream, stream};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -19,6 +18,7 @@ use super::query::{Start, WatchQuery};
 use super::shared_store::SharedStore;
 use super::status::StatusError;
 use super::store::{Change, Event, Object, Store, Version};
+use crate::connections::Connection;
 
 /// Changes that are read at a time.
 const BATCH: usize = 100;

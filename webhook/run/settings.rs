@@ -7,12 +7,12 @@ use divvy_api::config::Scheduling;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::settings::{Advertise, Switch};
-use divvy_serving::tls::{Files, Service};
 
 use crate::admission::{FavouredNamespaces, Settings};
 use crate::aggregated_api::AggregatedApiMode;
 use crate::config::{Config, Namespace, SCHEDULER, SERVICE};
 use crate::lease::{Candidate, Timing};
+use crate::tls::{Files, Service};
 
 /// The API server.
 pub(super) async fn api_server(config: &Config) -> anyhow::Result<ApiServer> {
@@ -57,7 +57,7 @@ fn favoured(namespaces: &[Namespace]) -> FavouredNamespaces {
 
 /// What clients call us.
 pub(super) fn service(config: &Config) -> Service {
-    Service { name: SERVICE.to_owned(), namespace: config.namespace.to_string(), client: Some(SCHEDULER) }
+    Service { name: SERVICE.to_owned(), namespace: config.namespace.to_string(), client: SCHEDULER }
 }
 
 /// A certificate that somebody else keeps.

@@ -8,11 +8,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use divvy_runtime::metrics;
-use divvy_serving::tls::Identity;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::aggregated_api::front_proxy::FrontProxy;
+use crate::tls::Identity;
 use crate::watches::SyncStatus;
 
 /// Content of the pages.

@@ -1,7 +1,7 @@
 use super::*;
 
 fn service(name: &str) -> Service {
-    Service { name: name.to_owned(), namespace: "divvy-system".to_owned(), client: Some("divvy-scheduler") }
+    Service { name: name.to_owned(), namespace: "divvy-system".to_owned(), client: "divvy-scheduler" }
 }
 
 fn divvy() -> Service {
@@ -245,12 +245,4 @@ fn bad_scheduler_certificate_is_issued_without_touching_others() {
         }
         assert_eq!(wants(&mended, &divvy(), day(0)), None);
     }
-}
-
-#[test]
-fn service_without_a_client_has_no_certificate_for_one() {
-    let alone = Service { client: None, ..divvy() };
-    let data = decide(None, &alone, day(0)).unwrap().wanted.unwrap().0;
-    assert_eq!(data.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key", "tls.crt", "tls.key"]);
-    assert_eq!(wants(&data, &alone, day(0)), None);
 }

@@ -30,15 +30,15 @@ pub use self::credentials::{Credentials, Unusable, provider};
 pub use self::files::{Files, keep_files};
 pub use self::secret::keep_secret;
 
-/// The Service at which clients reach the program.
+/// The Service at which clients reach the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Name of the Service.
     pub name: String,
     /// Namespace of the Service.
     pub namespace: String,
-    /// Name of the client that is known by a certificate of the Service's authority, if there is one.
-    pub client: Option<&'static str>,
+    /// Name of the client that is known by a certificate of the Service's authority.
+    pub client: &'static str,
 }
 
 /// The current serving certificate. Clones share it.

@@ -37,7 +37,7 @@ type Data = BTreeMap<String, ByteString>;
 const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn service() -> Service {
-    Service { name: "divvy-webhook".to_owned(), namespace: "divvy-system".to_owned(), client: Some("divvy-scheduler") }
+    Service { name: "divvy-webhook".to_owned(), namespace: "divvy-system".to_owned(), client: "divvy-scheduler" }
 }
 
 /// What a new Secret holds, made as in production.

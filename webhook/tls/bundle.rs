@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn api_service_is_patched_only_while_it_leads_here() {
-        let service = Service { name: "s".to_owned(), namespace: "n".to_owned(), client: None };
+        let service = Service { name: "s".to_owned(), namespace: "n".to_owned(), client: "c" };
         let spec =
             |name: &str, bundle: Value| json!({ "service": { "name": name, "namespace": "n" }, "caBundle": bundle });
         let mended =

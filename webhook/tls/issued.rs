@@ -1,7 +1,7 @@
 //! Certificates of our own making, as one Secret keeps them. Pure: what to do is decided from the Secret, the names and the
 //! time.
 //!
-//! The authority signs the certificate that we serve, and for a Service with a client the one by which that client is known.
+//! The authority signs the certificate that we serve, and the one by which our client, the scheduler, is known.
 //! They tell each other apart by their extended key usage. The authority's key lies in the same Secret as the certificates that
 //! it signed. One object is written in one piece: nobody ever sees a certificate without the authority that speaks for it. Who
 //! can read the Secret can answer as our Service anyway, and nothing but the objects that send the API server to us, the
@@ -145,7 +145,7 @@ fn due(
     if announced && dates(&issued.certificate).is_none_or(|dates| is_old(dates, now)) {
         return Some(Due::Certificate("the serving certificate has a third of its lifetime left".to_owned()));
     }
-    let name = service.client?;
+    let name = service.client;
     let Some((client, _)) = &issued.client else {
         return Some(Due::Client(format!("there was no certificate for {name}")));
     };
@@ -245,8 +245,7 @@ impl Issued {
     }
 
     fn with_new_client(mut self, service: &Service, now: SystemTime) -> Result<Self, rcgen::Error> {
-        let new = |name| new_client(&self.authorities[0], &self.authority_key, name, now);
-        self.client = service.client.map(new).transpose()?;
+        self.client = Some(new_client(&self.authorities[0], &self.authority_key, service.client, now)?);
         Ok(self)
     }
 }

@@ -16,6 +16,10 @@ use tokio_rustls::TlsAcceptor;
 use super::Identity;
 use super::credentials::{dates, provider};
 
+/// Protocols of ALPN.
+const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
+
 /// A check of client certificates, beyond that clients hold the key.
 pub trait CheckClient: fmt::Debug + Send + Sync + 'static {
     /// Whether a client with this certificate is let in.
@@ -30,22 +34,16 @@ pub trait CheckClient: fmt::Debug + Send + Sync + 'static {
 /// TLS for every client. HTTP/1.1 alone: the API server's webhook client speaks nothing else
 /// (`k8s.io/apiserver/pkg/util/webhook/client.go`: `NextProtos`), and one connection is one call at a time.
 pub fn for_everybody(identity: Identity) -> Result<TlsAcceptor, rustls::Error> {
-    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(identity));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    without_client_certificates(identity, &[HTTP1])
 }
 
 /// TLS for the scheduler, which speaks HTTP/2 where it can. With a gauge only for clients with a client certificate that the
 /// authority of `identity` has signed; its end of validity goes into the gauge. Without a gauge for every client.
 pub fn for_scheduler(identity: Identity, expiration: Option<Gauge>) -> Result<TlsAcceptor, rustls::Error> {
-    if let Some(expiration) = expiration {
-        return for_clients(identity.clone(), Issued { identity, expiration });
+    match expiration {
+        Some(expiration) => for_clients(identity.clone(), Issued { identity, expiration }),
+        None => without_client_certificates(identity, &[HTTP2, HTTP1]),
     }
-    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(identity));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// TLS for clients that pass the check and speak HTTP/2 where they can.
@@ -57,7 +55,14 @@ pub fn for_clients(identity: Identity, check: impl CheckClient) -> Result<TlsAcc
     // in whoever it let in before.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = [HTTP2, HTTP1].map(Vec::from).into();
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn without_client_certificates(identity: Identity, protocols: &[&[u8]]) -> Result<TlsAcceptor, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let mut config = config.with_no_client_auth().with_cert_resolver(Arc::new(identity));
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
