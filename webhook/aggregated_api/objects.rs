@@ -49,6 +49,9 @@ pub struct PodName {
     pub pod: Arc<str>,
 }
 
+/// The GPUs of a node that each pod's containers hold shares of.
+pub type NodePods = BTreeMap<PodKey, Vec<ContainerDevices>>;
+
 /// A node as it reports itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
@@ -61,7 +64,7 @@ pub struct NodeView {
     /// What the node has.
     pub info: GpuInfo,
     /// GPUs of each pod's containers.
-    pub pods: BTreeMap<PodKey, Vec<ContainerDevices>>,
+    pub pods: NodePods,
 }
 
 /// What is reported
@@ -260,8 +263,8 @@ fn health(conditions: &[Condition]) -> GpuInfoStatus {
 
 /// The GPUs of each pod's containers, in the order of the report. A namespace with a dot is none: what claims to be there is
 /// passed over, or it could take another pod's name; as is what has no UID, which would come first among those of a name.
-fn pods(shares: &[ShareStatus], device: impl Fn(&CardId) -> Device) -> BTreeMap<PodKey, Vec<ContainerDevices>> {
-    let mut pods: BTreeMap<PodKey, Vec<ContainerDevices>> = BTreeMap::new();
+fn pods(shares: &[ShareStatus], device: impl Fn(&CardId) -> Device) -> NodePods {
+    let mut pods = NodePods::new();
     for share in shares.iter().filter(|share| !share.namespace.contains('.') && !share.pod_uid.is_empty()) {
         let name = PodName { namespace: share.namespace.as_str().into(), pod: share.pod.as_str().into() };
         let containers = pods.entry(PodKey { name, uid: share.pod_uid.as_str().into() }).or_default();

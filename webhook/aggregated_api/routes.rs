@@ -50,6 +50,18 @@ impl AggregatedApi {
             .with_state(self)
     }
 
+    /// A list or a watch.
+    fn many(&self, kind: ServedKind, query: &str, request: &Request) -> Response {
+        let (verb, answer) = match Query::parse(query) {
+            Err(refused) => ("list", Err(refused)),
+            Ok(query) => match query.verb {
+                Verb::List(version) => ("list", self.list(kind, query, version, request.headers())),
+                Verb::Watch(watch) => ("watch", self.watch(kind, query, watch, request)),
+            },
+        };
+        self.counted(kind, verb, answer)
+    }
+
     fn list(
         &self,
         kind: ServedKind,
@@ -129,14 +141,7 @@ impl AggregatedApi {
 /// Lists and watches of a kind.
 fn many(kind: ServedKind) -> MethodRouter<AggregatedApi> {
     get(async move |State(api): State<AggregatedApi>, RawQuery(query): RawQuery, request: Request| {
-        let (verb, answer) = match Query::parse(&query.unwrap_or_default()) {
-            Err(refused) => ("list", Err(refused)),
-            Ok(query) => match query.verb {
-                Verb::List(version) => ("list", api.list(kind, query, version, request.headers())),
-                Verb::Watch(watch) => ("watch", api.watch(kind, query, watch, &request)),
-            },
-        };
-        api.counted(kind, verb, answer)
+        api.many(kind, &query.unwrap_or_default(), &request)
     })
 }
 

@@ -7,13 +7,13 @@
 mod clock;
 mod collection;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::objects::{
-    ContainerDevices, GpuInfoStatus, NodeView, PodKey, PodName, PodResourceSpec, PodResourceStatus, ServedKind,
+    GpuInfoStatus, NodePods, NodeView, PodKey, PodName, PodResourceSpec, PodResourceStatus, ServedKind,
 };
 
 pub use self::clock::{Clock, Version};
@@ -26,10 +26,10 @@ pub struct Store {
     clock: Clock,
     pods: Collection,
     infos: Collection,
-    /// Reports, by node.
-    nodes: BTreeMap<Arc<str>, NodeView>,
+    /// GPUs of each pod's containers, by node.
+    nodes: BTreeMap<Arc<str>, NodePods>,
     /// Nodes that report each pod. A pod is on one; a report may be wrong.
-    holders: BTreeMap<PodKey, BTreeMap<Arc<str>, Vec<ContainerDevices>>>,
+    holders: BTreeSet<(PodKey, Arc<str>)>,
     /// Whether all nodes have been listed once.
     is_listed: bool,
 }
@@ -77,26 +77,24 @@ impl Store {
         let since = clock.now();
         let collection = |kind| Collection::new(kind, since, history);
         let (pods, infos) = (collection(ServedKind::PodResource), collection(ServedKind::GpuInfo));
-        Self { clock, pods, infos, nodes: BTreeMap::new(), holders: BTreeMap::new(), is_listed: false }
+        Self { clock, pods, infos, nodes: BTreeMap::new(), holders: BTreeSet::new(), is_listed: false }
     }
 
     /// Takes a node's report, at so many milliseconds since 1970.
     pub fn apply(&mut self, node: NodeView, millis: u64) {
-        let status = Status::GpuInfo(node.info.status.clone());
-        let draft = Draft { uid: node.uid.clone(), spec: text(&node.info.spec), status };
-        let name = Arc::clone(&node.name);
-        let before = self.nodes.insert(Arc::clone(&name), node);
+        let NodeView { name, uid, reported, info, pods } = node;
+        let draft = Draft { uid, spec: text(&info.spec), status: Status::GpuInfo(info.status) };
         self.infos.put(&name, draft, &mut self.clock, millis);
-        let after = self.nodes.get(&name).map(|node| node.pods.clone()).unwrap_or_default();
-        let before = before.map(|node| node.pods).unwrap_or_default();
-        self.replace(&name, &before, after, millis);
+        self.replace(&name, pods, reported.as_ref(), millis);
     }
 
     /// Forgets a node.
     pub fn remove(&mut self, name: &str, millis: u64) {
-        let Some(node) = self.nodes.remove(name) else { return };
-        self.infos.delete(name, &mut self.clock, millis);
-        self.replace(&node.name, &node.pods, BTreeMap::new(), millis);
+        let Some((name, _)) = self.nodes.get_key_value(name) else { return };
+        let name = Arc::clone(name);
+        self.infos.delete(&name, &mut self.clock, millis);
+        self.replace(&name, NodePods::new(), None, millis);
+        self.nodes.remove(&name);
     }
 
     /// Forgets the nodes that aren't among these, which are all.
@@ -162,41 +160,28 @@ impl Store {
     }
 
     /// Replaces what a node says of pods.
-    fn replace(
-        &mut self,
-        node: &Arc<str>,
-        before: &BTreeMap<PodKey, Vec<ContainerDevices>>,
-        after: BTreeMap<PodKey, Vec<ContainerDevices>>,
-        millis: u64,
-    ) {
-        // By name, the UIDs that the node no longer reports.
+    fn replace(&mut self, node: &Arc<str>, pods: NodePods, reported: Option<&String>, millis: u64) {
+        let before = self.nodes.insert(Arc::clone(node), pods).unwrap_or_default();
+        let after = &self.nodes[node];
+        // By name, the UIDs that the node no longer reports as before.
         let mut changed: BTreeMap<PodName, Vec<Arc<str>>> = BTreeMap::new();
-        for (key, containers) in before {
-            if after.get(key) != Some(containers) {
-                changed.entry(key.name.clone()).or_default().push(Arc::clone(&key.uid));
-            }
-            if let Some(nodes) = self.holders.get_mut(key) {
-                nodes.remove(node);
-                if nodes.is_empty() {
-                    self.holders.remove(key);
-                }
-            }
+        for (key, _) in before.iter().filter(|(key, containers)| after.get(key) != Some(containers)) {
+            changed.entry(key.name.clone()).or_default().push(Arc::clone(&key.uid));
+            self.holders.remove(&(key.clone(), Arc::clone(node)));
         }
-        for (key, containers) in after {
-            if before.get(&key) != Some(&containers) {
-                changed.entry(key.name.clone()).or_default();
-            }
-            self.holders.entry(key).or_default().insert(Arc::clone(node), containers);
+        for (key, _) in after.iter().filter(|(key, containers)| before.get(key) != Some(containers)) {
+            changed.entry(key.name.clone()).or_default();
+            self.holders.insert((key.clone(), Arc::clone(node)));
         }
-        let reported = self.nodes.get(node).and_then(|node| node.reported.clone());
         for (name, gone) in changed {
-            self.show(&name, reported.as_ref(), &gone, millis);
+            self.show(&name, reported, &gone, millis);
         }
     }
 
     /// Serves what all nodes say of the pods of one name.
     fn show(&mut self, name: &PodName, reported: Option<&String>, gone: &[Arc<str>], millis: u64) {
-        let uids: Vec<Arc<str>> = self.uids(name).collect();
+        let mut uids: Vec<Arc<str>> = self.holders_of(name).map(|(key, _)| Arc::clone(&key.uid)).collect();
+        uids.dedup();
         // Names that one of these pods has, or may have had.
         let of_uids = uids.iter().chain(gone).map(|uid| (name.object_name(Some(uid)), None));
         let mut wanted: BTreeMap<_, _> = of_uids.chain([(name.object_name(None), None)]).collect();
@@ -213,22 +198,20 @@ impl Store {
     }
 
     fn draft(&self, key: PodKey, reported: Option<&String>) -> Draft {
-        let containers = self.holders.get(&key).into_iter().flat_map(BTreeMap::values).flatten().cloned();
+        let of_nodes = self.holders_of(&key.name).filter(|(holder, _)| *holder == key);
+        let containers = of_nodes.filter_map(|(_, node)| self.nodes.get(node)?.get(&key)).flatten().cloned();
+        let containers_device = containers.collect();
         let PodName { namespace, pod } = key.name;
-        let spec = PodResourceSpec {
-            pod_name: pod.to_string(),
-            pod_namespace: namespace.to_string(),
-            containers_device: containers.collect(),
-        };
+        let spec =
+            PodResourceSpec { pod_name: pod.to_string(), pod_namespace: namespace.to_string(), containers_device };
         let status = Status::PodResource(PodResourceStatus { last_changed_time: reported.cloned() });
         Draft { uid: Some(key.uid.to_string()), spec: text(&spec), status }
     }
 
-    /// UIDs of the pods of one name, in order.
-    fn uids(&self, name: &PodName) -> impl Iterator<Item = Arc<str>> {
+    /// Pods of one name, each with a node that reports it; in the order of their UIDs.
+    fn holders_of(&self, name: &PodName) -> impl Iterator<Item = &(PodKey, Arc<str>)> {
         let first = PodKey { name: name.clone(), uid: "".into() };
-        let keys = self.holders.range(first..).map(|(key, _)| key);
-        keys.take_while(move |key| key.name == *name).map(|key| Arc::clone(&key.uid))
+        self.holders.range((first, "".into())..).take_while(move |(key, _)| key.name == *name)
     }
 }
 

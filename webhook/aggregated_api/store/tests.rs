@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::aggregated_api::objects::Device;
+use crate::aggregated_api::objects::{ContainerDevices, Device};
 
 fn card(number: u8) -> CardId {
     format!("GPU-{number}").parse().unwrap()
