@@ -1,7 +1,6 @@
-# The images divvy-node, divvy-webhook, divvy-apiserver and divvy-mps. hack/image makes the same without a container daemon.
+# The images divvy-node, divvy-webhook and divvy-mps. hack/image makes the same without a container daemon.
 #   docker build --target divvy-node -t divvy-node:0.1.0 .
 #   docker build --target divvy-webhook -t divvy-webhook:0.1.0 .
-#   docker build --target divvy-apiserver -t divvy-apiserver:0.1.0 .
 #   docker build --target divvy-mps -t divvy-mps:0.1.0 .
 # Base images may come from elsewhere, by --build-arg or --build-context. All have to be of one Debian release, so that the
 # programs find the glibc they were linked against.
@@ -17,8 +16,8 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --locked --profile node --package divvy-node --bins && \
-    cargo build --locked --profile dist --package divvy-apiserver --package divvy-mps --package divvy-webhook --bins && \
-    cp target/node/divvy-node target/dist/divvy-apiserver target/dist/divvy-mps target/dist/divvy-webhook / && \
+    cargo build --locked --profile dist --package divvy-mps --package divvy-webhook --bins && \
+    cp target/node/divvy-node target/dist/divvy-mps target/dist/divvy-webhook / && \
     cp "$(hack/libdivvy)" /libdivvy.so
 
 FROM ${NONROOT_IMAGE} AS divvy-webhook
@@ -26,11 +25,6 @@ COPY --from=build /divvy-webhook /usr/bin/divvy-webhook
 # By its number, so that the kubelet can tell that it isn't root.
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/divvy-webhook"]
-
-FROM ${NONROOT_IMAGE} AS divvy-apiserver
-COPY --from=build /divvy-apiserver /usr/bin/divvy-apiserver
-USER 65532:65532
-ENTRYPOINT ["/usr/bin/divvy-apiserver"]
 
 FROM ${BASE_IMAGE} AS nvml
 # The driver brings NVML, and must: its version is the kernel module's. Where distributions keep it is tried in turn below

@@ -18,6 +18,7 @@ use divvy_runtime::settings::{
 use serde::{Deserialize, Serialize};
 
 use crate::admission::ConflictingVariables;
+use crate::aggregated_api::AggregatedApiMode;
 
 divvy_runtime::keys! {
     file {
@@ -77,6 +78,9 @@ divvy_runtime::keys! {
     /// Namespaces whose pods may use the annotations compute: burst, compute-limit, priority: high and oversubscribe: true; "*" for all
     favoured_namespaces: List<Namespace> = List(Vec::new()),
 
+    /// Whether the aggregated API metrics.nvidia.com/v1alpha1 of nvidia-gpu-scheduler is served, podresources and gpuinfos: off, on, or legacy-watch, where a watch of podresources without other parameters than watch=true is answered in that system's form, lines of "Type" and "Object". Needs the roles and the APIService of deploy/aggregated-api
+    aggregated_api: AggregatedApiMode = AggregatedApiMode::default(),
+
     /// File with the certificate chain in PEM, kept by a program such as cert-manager; unless set, the webhook issues its own certificate
     certificate_file: AbsolutePath,
     /// File with the private key of certificateFile, in PEM
@@ -90,13 +94,15 @@ divvy_runtime::keys! {
     extender_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8444).into(),
     /// Address of the TLS listener of explanations: /explain and /inspect
     query_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8445).into(),
+    /// Address of the TLS listener of the aggregated API, with aggregatedApi
+    aggregated_api_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8446).into(),
     /// Address of the plain-HTTP listener: /metrics, /healthz and /readyz
     metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9403).into(),
     /// Loopback address of /config and /debug, reached with kubectl port-forward
     admin_address: LoopbackAddress = LoopbackAddress::port(9404),
     /// How long new calls are still answered after SIGTERM, while the Services' endpoints are updated
     shutdown_delay: Period = Period::seconds(5),
-    /// Longest wait for running calls after shutdownDelay
+    /// Longest wait for running calls after shutdownDelay; watches of the aggregated API end at once
     drain_timeout: Period = Period::seconds(20),
     /// Kubeconfig of the API server, unless the webhook runs as a pod of its cluster
     kubeconfig: AbsolutePath,
@@ -137,6 +143,8 @@ pub const SERVICE: &str = "divvy-webhook";
 pub const SECRET: &str = "divvy-webhook-tls";
 /// The scheduler's name in its certificate.
 pub const SCHEDULER: &str = "divvy-scheduler";
+/// The `APIService` of the aggregated API.
+pub const API_SERVICE: &str = "v1alpha1.metrics.nvidia.com";
 /// The Lease of the leader.
 pub const LEASE: &str = "divvy-webhook";
 

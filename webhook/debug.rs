@@ -8,6 +8,7 @@ use divvy_index::{Index, Outcome, QuotaUse};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use crate::aggregated_api::AggregatedApi;
 use crate::lease::Leader;
 use crate::watches::SyncStatus;
 
@@ -20,6 +21,8 @@ pub struct DebugState {
     pub leader: watch::Receiver<Leader>,
     /// Status of the watches.
     pub sync_status: watch::Receiver<SyncStatus>,
+    /// The aggregated API, where it is served.
+    pub aggregated_api: Option<AggregatedApi>,
 }
 
 // === impl DebugState ===
@@ -27,7 +30,7 @@ pub struct DebugState {
 impl DebugState {
     /// The state now. The nodes are those of one moment, the rest is of another one.
     pub fn read(&self) -> Value {
-        let Self { index, leader, sync_status } = self;
+        let Self { index, leader, sync_status, aggregated_api } = self;
         let reserved = index.reserved().into_iter().map(|(uid, node)| json!({ "podUid": &*uid, "node": node }));
         let waiting = index.waiting().into_iter().map(|pod| {
             json!({
@@ -49,6 +52,7 @@ impl DebugState {
             "quotas": index.quotas().iter().map(quota).collect::<Vec<_>>(),
             "nodesWithoutPlugin": without_plugin.collect::<Vec<_>>(),
             "nodes": index.overview(),
+            "aggregatedApi": aggregated_api.as_ref().map(AggregatedApi::state),
         })
     }
 }

@@ -7,11 +7,11 @@
 use std::time::{Duration, Instant};
 
 use divvy_runtime::api_server::{Requests, unanswered};
-use divvy_serving::connections::Connections;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout_at};
 use tracing::info;
 
+use crate::connections::Connections;
 use crate::endpoint_slice::ExtenderEndpoint;
 use crate::lease::Leader;
 use crate::watches::{Reservations, SyncStatus, Watches};

@@ -57,7 +57,7 @@ struct State {
     pending_since: Mutex<HashMap<Arc<str>, Instant>>,
 }
 
-const HANDLER_PANICS: &str = "Calls that were answered with HTTP status code 500 because their handler panicked, by listener (reviews, extender, queries, pages)";
+const HANDLER_PANICS: &str = "Calls that were answered with HTTP status code 500 because their handler panicked, by listener (reviews, extender, queries, aggregated_api, pages)";
 
 /// Seconds; a review or a filter of 500 nodes takes a fraction of a millisecond.
 fn durations() -> Histogram {

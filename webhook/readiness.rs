@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use divvy_api::gpunode::GpuNode;
+use divvy_api::gpunode::GpuNodeReport;
 use divvy_index::Index;
 use divvy_runtime::api_server::{ApiServer, Requests, within_deadline};
 use k8s_openapi::jiff::Timestamp;
@@ -17,7 +17,7 @@ use tracing::warn;
 /// Keeps the condition of nodes without a daemon.
 pub struct Readiness {
     index: Arc<Index>,
-    api: Api<GpuNode>,
+    api: Api<GpuNodeReport>,
     requests: Requests,
     absences: Absences,
 }
@@ -102,8 +102,8 @@ impl Absences {
 }
 
 /// A JSON patch that makes the condition `Ready` of this very version `Unknown`; `None` unless it is `True`.
-fn patch(node: &GpuNode, message: &str, now: Timestamp) -> Option<Value> {
-    let conditions = &node.status.as_ref()?.conditions;
+fn patch(node: &GpuNodeReport, message: &str, now: Timestamp) -> Option<Value> {
+    let conditions = &node.conditions;
     let at = conditions.iter().position(|condition| condition.type_ == "Ready" && condition.status == "True")?;
     let mut condition = json!(conditions[at]);
     condition["status"] = "Unknown".into();
@@ -118,8 +118,6 @@ fn patch(node: &GpuNode, message: &str, now: Timestamp) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use divvy_api::gpunode::GpuNodeStatus;
-
     use super::*;
 
     #[test]
@@ -150,10 +148,11 @@ mod tests {
             "lastTransitionTime": "2026-01-01T00:00:00Z" })
         };
         let node = |conditions: Value| {
-            let mut node = GpuNode::new("n", divvy_api::gpunode::GpuNodeSpec::default());
+            let mut node = GpuNodeReport {
+                conditions: serde_json::from_value(conditions).expect("conditions"),
+                ..GpuNodeReport::default()
+            };
             node.metadata.resource_version = Some("7".to_owned());
-            let conditions = serde_json::from_value(conditions).expect("conditions");
-            node.status = Some(GpuNodeStatus { conditions, ..GpuNodeStatus::default() });
             patch(&node, "0 allocatable", Timestamp::UNIX_EPOCH)
         };
         assert_eq!(node(json!([condition("Draining", "True"), condition("Ready", "False")])), None);

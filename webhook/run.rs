@@ -13,8 +13,6 @@ use divvy_runtime::debug::{self, Debug};
 use divvy_runtime::logging::{self, LogControl};
 use divvy_runtime::settings::{Stop, Switch};
 use divvy_runtime::{Signals, Tasks};
-use divvy_serving::connections::{Connections, Limits, Served, serve};
-use divvy_serving::tls::{self, Bundles, Identity, keep_bundle, keep_files, keep_secret};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -24,9 +22,11 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::access::Access;
+use crate::aggregated_api::AggregatedApi;
 use crate::args;
 use crate::binder::Binder;
-use crate::config::{Config, LEASE, SECRET, SERVICE};
+use crate::config::{API_SERVICE, Config, LEASE, SECRET, SERVICE};
+use crate::connections::{Connections, Limits, Served, serve};
 use crate::debug::DebugState;
 use crate::endpoint_slice::ExtenderEndpoint;
 use crate::events::PodEvents;
@@ -41,6 +41,7 @@ use crate::serve::queries::Queries;
 use crate::serve::reviews::Reviews;
 use crate::serve::scheduling::Scheduling;
 use crate::soft_taints::SoftTaints;
+use crate::tls::{self, Bundles, Identity, keep_bundle, keep_files, keep_secret};
 use crate::wake_ups::WakeUps;
 use crate::watches::{SyncStatus, Watches};
 
@@ -57,6 +58,9 @@ const REVIEWS: Limits = Limits { connections: 512, per_address: 256 };
 const SCHEDULING: Limits = Limits { connections: 192, per_address: 192 };
 /// Connections for queries.
 const QUERIES: Limits = Limits { connections: 64, per_address: 16 };
+/// Connections of API servers that aggregate our API. Over HTTP/2 one carries 200 watches. A client without certificate gets no
+/// further than the handshake, and loses its place first.
+const AGGREGATION: Limits = Limits { connections: 128, per_address: 128 };
 /// Connections of the kubelet and Prometheus.
 const PAGES: Limits = Limits { connections: 64, per_address: 16 };
 
@@ -116,21 +120,21 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let query_listener = listen(config.query_address).await?;
     let metrics_listener = listen(config.metrics_address).await?;
     let admin_listener = listen(config.admin_address.get()).await?;
-    let extender_listener = match settings::extender_address(&config) {
-        Some(address) => Some(listen(address).await?),
-        None => None,
-    };
+    let extender_listener = listen_if_served(settings::extender_address(&config)).await?;
+    let aggregated_api_listener = listen_if_served(settings::aggregated_api_address(&config)).await?;
     let api_server = settings::api_server(&config).await?;
 
     let index = Arc::new(Index::new(settings::reading(&config)));
-    let watches = Watches::new(api_server.clone(), Arc::clone(&index));
+    let mut registry = Registry::default();
+    let aggregated_api = AggregatedApi::new(config.aggregated_api, &mut registry);
+    let watches =
+        Watches::new(api_server.clone(), Arc::clone(&index), aggregated_api.as_ref().map(|api| api.store.clone()));
     let (leads, leader) = watch::channel(Leader::Nobody);
     let (serves, serving) = watch::channel(0);
     let (stops, stopping) = watch::channel(false);
     let (sync_status, stop) = (watches.sync_status(), CancellationToken::new());
     let issued = Identity::unknown();
     let identity = if settings::certificate_files(&config).is_some() { Identity::unknown() } else { issued.clone() };
-    let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry, &index, leading(&leader));
     let calls = TaskTracker::new();
     let parts =
@@ -181,15 +185,19 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         let scheduling = routes("extender", parts.scheduling().router());
         tasks.spawn("extender", serve(listener, Some(tls), SCHEDULING, scheduling, connections));
     }
+    if let Some((api, listener)) = aggregated_api.clone().zip(aggregated_api_listener) {
+        parts.serve_aggregated_api(api, listener, until_stop(), &mut tasks)?;
+    }
     let pages = Pages {
         registry: registry.into(),
         sync_status: parts.sync_status.clone(),
         identities: [parts.identity.clone(), parts.issued.clone()],
+        front_proxy: aggregated_api.as_ref().map(|api| api.front_proxy.clone()),
         stopping,
     };
     let pages = routes("pages", pages.router());
     tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages, until_stop()));
-    let admin = admin_router(text).merge(parts.debug(log, &tasks).router());
+    let admin = admin_router(text).merge(parts.debug(aggregated_api, log, &tasks).router());
     tasks.spawn("admin", debug::serve(admin_listener, admin, stop.clone()));
 
     let delay = config.shutdown_delay.get();
@@ -205,6 +213,13 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
 
 async fn listen(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
+}
+
+async fn listen_if_served(address: Option<std::net::SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
+    match address {
+        Some(address) => Ok(Some(listen(address).await?)),
+        None => Ok(None),
+    }
 }
 
 /// Whether this replica is the leader now.
@@ -254,6 +269,27 @@ impl Parts {
         }
     }
 
+    /// Serves the aggregated API to the front proxy, and keeps caBundle of its APIService where we issue the certificate.
+    fn serve_aggregated_api(
+        &self,
+        api: AggregatedApi,
+        listener: TcpListener,
+        connections: Connections,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<()> {
+        let (api_server, front_proxy) = (self.api_server.clone(), api.front_proxy.clone());
+        if settings::certificate_files(&self.config).is_none() {
+            let bundle = Bundles::Api(API_SERVICE.to_owned(), settings::service(&self.config));
+            let keep = keep_bundle(api_server.clone(), bundle, self.identity.clone(), self.stop.clone());
+            tasks.spawn("authority of the aggregated API", keep);
+        }
+        tasks.spawn_endless("front proxy", front_proxy.clone().follow(api_server, connections.clone()));
+        let tls = tls::for_clients(self.identity.clone(), front_proxy).context("TLS of the aggregated API")?;
+        let served = Served { router: api.router(), panics: self.metrics.panics("aggregated_api") };
+        tasks.spawn("aggregated API", serve(listener, Some(tls), AGGREGATION, served, connections));
+        Ok(())
+    }
+
     /// Takes part in the leader election until `retired`.
     fn elect(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
         let (api_server, candidate) = (self.api_server.clone(), settings::candidate(&self.config));
@@ -294,9 +330,9 @@ impl Parts {
         }
     }
 
-    fn debug(&self, log: LogControl, tasks: &Tasks) -> Debug {
+    fn debug(&self, aggregated_api: Option<AggregatedApi>, log: LogControl, tasks: &Tasks) -> Debug {
         let (index, leader, sync_status) = (Arc::clone(&self.index), self.leader.clone(), self.sync_status.clone());
-        let state = DebugState { index, leader, sync_status };
+        let state = DebugState { index, leader, sync_status, aggregated_api };
         Debug { log, tasks: tasks.list(), state: Arc::new(move || state.read()), stop: self.stop.clone() }
     }
 

@@ -4,6 +4,7 @@
 //! API server ─────▶ /mutate /validate /jobs /templates reviews: from any replica's memory
 //! kube-scheduler ─▶ /filter /prioritize /bind /preempt scheduling: from the leader's memory, for a client certificate
 //! users ──────────▶ /explain /inspect                 queries: for those who may read pods and GpuNodes
+//! API server ─────▶ /apis /openapi                    `aggregated_api`: for its front proxy's certificate
 //! Prometheus, kubelet ─▶ /metrics /healthz /readyz    pages, without TLS
 //! kubectl port-forward ▶ /config /debug               on the loopback interface alone
 //! ```

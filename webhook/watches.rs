@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use self::objects::{NodeObject, PodObject};
 use self::pod_groups::{Coscheduling, Kubernetes, PodGroupObject};
 pub use self::reservations::Reservations;
+use crate::aggregated_api::shared_store::SharedStore;
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,8 @@ struct KindStatus {
 pub struct Watches {
     api_server: ApiServer,
     index: Arc<Index>,
+    /// Objects of the aggregated API, where it is served.
+    aggregated: Option<SharedStore>,
     sync_status: Arc<watch::Sender<SyncStatus>>,
 }
 
@@ -78,13 +81,13 @@ trait Entry: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Sen
     const IS_FOREIGN: bool = false;
     /// Key in the cluster state.
     fn key(&self) -> Cow<'_, str>;
-    fn apply(self, index: &Index);
-    fn delete(&self, index: &Index);
+    fn apply(self, to: &Watches);
+    fn delete(&self, from: &Watches);
     /// Deletes what isn't listed.
-    fn keep(index: &Index, listing: &Listing);
+    fn keep(watches: &Watches, listing: &Listing);
     /// Deletes all: the API server doesn't have this optional kind.
-    fn undefined(index: &Index) {
-        Self::keep(index, &Listing::default());
+    fn undefined(watches: &Watches) {
+        Self::keep(watches, &Listing::default());
     }
 }
 
@@ -152,9 +155,9 @@ impl SyncStatus {
 // === impl Watches ===
 
 impl Watches {
-    /// Prepares to fill this index from this API server.
-    pub fn new(api_server: ApiServer, index: Arc<Index>) -> Self {
-        Self { api_server, index, sync_status: Arc::default() }
+    /// Prepares to fill this index from this API server, and the objects of the aggregated API where it is served.
+    pub fn new(api_server: ApiServer, index: Arc<Index>, aggregated: Option<SharedStore>) -> Self {
+        Self { api_server, index, aggregated, sync_status: Arc::default() }
     }
 
     /// Subscribes to the status of the watches.
@@ -208,18 +211,18 @@ impl Entry for PodObject {
         self.pod.uid.as_str().into()
     }
 
-    fn apply(self, index: &Index) {
-        index.apply_pod(&self.pod, Instant::now());
+    fn apply(self, to: &Watches) {
+        to.index.apply_pod(&self.pod, Instant::now());
     }
 
-    fn delete(&self, index: &Index) {
-        index.delete_pod(&self.pod.uid);
+    fn delete(&self, from: &Watches) {
+        from.index.delete_pod(&self.pod.uid);
     }
 
-    fn keep(index: &Index, listing: &Listing) {
+    fn keep(watches: &Watches, listing: &Listing) {
         let gone = listing.pods_before.iter().filter(|uid| !listing.keys.contains(&***uid));
-        gone.for_each(|uid| index.delete_pod(uid));
-        index.expect_counted();
+        gone.for_each(|uid| watches.index.delete_pod(uid));
+        watches.index.expect_counted();
     }
 }
 
@@ -230,18 +233,18 @@ impl Entry for NodeObject {
         name_of(&self.metadata).into()
     }
 
-    fn apply(self, index: &Index) {
-        index.apply_node(name_of(&self.metadata), self.view(index.config()));
+    fn apply(self, to: &Watches) {
+        to.index.apply_node(name_of(&self.metadata), self.view(to.index.config()));
     }
 
     /// The node's `GpuNode` stays until it is deleted itself: the watches run apart, and this may be late news of a Node that has
     /// been made again and reported since.
-    fn delete(&self, index: &Index) {
-        index.delete_node(name_of(&self.metadata));
+    fn delete(&self, from: &Watches) {
+        from.index.delete_node(name_of(&self.metadata));
     }
 
-    fn keep(index: &Index, listing: &Listing) {
-        index.keep_nodes(&listing.keys);
+    fn keep(watches: &Watches, listing: &Listing) {
+        watches.index.keep_nodes(&listing.keys);
     }
 }
 
@@ -252,17 +255,26 @@ impl Entry for GpuNodeReport {
         name_of(&self.metadata).into()
     }
 
-    fn apply(self, index: &Index) {
+    fn apply(self, to: &Watches) {
+        if let Some(aggregated) = &to.aggregated {
+            aggregated.apply(&self);
+        }
         let name = name_of(&self.metadata).to_owned();
-        index.apply_gpu_node(&name, self);
+        to.index.apply_gpu_node(&name, self);
     }
 
-    fn delete(&self, index: &Index) {
-        index.delete_gpu_node(name_of(&self.metadata));
+    fn delete(&self, from: &Watches) {
+        if let Some(aggregated) = &from.aggregated {
+            aggregated.delete(name_of(&self.metadata));
+        }
+        from.index.delete_gpu_node(name_of(&self.metadata));
     }
 
-    fn keep(index: &Index, listing: &Listing) {
-        index.keep_gpu_nodes(&listing.keys);
+    fn keep(watches: &Watches, listing: &Listing) {
+        if let Some(aggregated) = &watches.aggregated {
+            aggregated.keep(&listing.keys);
+        }
+        watches.index.keep_gpu_nodes(&listing.keys);
     }
 }
 
@@ -274,19 +286,19 @@ impl Entry for DeserializeGuard<GpuQuota> {
         namespaced(namespace_of(self.meta()), name_of(self.meta())).into()
     }
 
-    fn apply(self, index: &Index) {
+    fn apply(self, to: &Watches) {
         let spec = self.0.as_ref().map(|quota| &quota.spec).map_err(|invalid| invalid.error.clone());
-        index.apply_quota(namespace_of(self.meta()), name_of(self.meta()), spec);
+        to.index.apply_quota(namespace_of(self.meta()), name_of(self.meta()), spec);
     }
 
-    fn delete(&self, index: &Index) {
-        index.delete_quota(namespace_of(self.meta()), name_of(self.meta()));
+    fn delete(&self, from: &Watches) {
+        from.index.delete_quota(namespace_of(self.meta()), name_of(self.meta()));
     }
 
-    fn keep(index: &Index, listing: &Listing) {
-        let names = index.quota_names().into_iter();
+    fn keep(watches: &Watches, listing: &Listing) {
+        let names = watches.index.quota_names().into_iter();
         let gone = names.filter(|(namespace, name)| !listing.keys.contains(&namespaced(namespace, name)));
-        gone.for_each(|(namespace, name)| index.delete_quota(&namespace, &name));
+        gone.for_each(|(namespace, name)| watches.index.delete_quota(&namespace, &name));
     }
 }
 

@@ -22,7 +22,7 @@ use crate::outage::seconds;
 
 pub use backoff::{Delays, backoff};
 pub use requests::Requests;
-pub use watch::{watch_all, watch_object};
+pub use watch::watch_object;
 
 /// The API server.
 #[derive(Clone)]

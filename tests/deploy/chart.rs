@@ -85,18 +85,18 @@ fn the_chart_yields_the_objects_of_the_manifests() {
     let Some(helm) = helm() else { return };
     let apart = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"];
     let mut wanted = apart.map(objects::read).concat();
-    wanted.extend(["deploy/manifests", "deploy/uninstall", "deploy/apiserver"].map(objects::all).concat());
-    let config = wanted.iter_mut().find(|object| objects::called(object) == "ConfigMap divvy-system/divvy-apiserver");
-    config.unwrap()["data"]["divvy-apiserver.yaml"] = json!("version: v1\ncustomMetrics: \"on\"\n");
+    wanted.extend(["deploy/manifests", "deploy/uninstall", "deploy/aggregated-api"].map(objects::all).concat());
+    let config = wanted.iter_mut().find(|object| objects::called(object) == "ConfigMap divvy-system/divvy-webhook");
+    config.unwrap()["data"]["divvy-webhook.yaml"] = json!("version: v1\naggregatedApi: \"on\"\n");
     // Helm makes the namespace, before it has a release to put anything into.
     wanted.retain(|object| object["kind"] != "Namespace");
     let second = objects::find(&wanted, "Deployment divvy-system/divvy-scheduler");
     let image = &second["spec"]["template"]["spec"]["containers"][0]["image"];
     let enabled = json!({ "enabled": true });
-    let apiserver = json!({ "enabled": true, "config": { "customMetrics": "on" } });
     let uninstall = json!({ "renderOffline": true });
     let values = json!({
-        "scheduler": { "enabled": true, "image": image }, "mps": enabled, "apiserver": apiserver, "uninstall": uninstall,
+        "scheduler": { "enabled": true, "image": image }, "mps": enabled, "uninstall": uninstall,
+        "webhook": { "aggregatedApi": "on" },
     });
     let (rendered, wanted) = (comparable(render(&helm, "divvy-system", &values)), comparable(wanted));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), wanted.keys().collect::<Vec<_>>());
@@ -148,7 +148,7 @@ fn names_are_the_same_everywhere() {
         },
         "scheduler": { "enabled": true, "image": "kube-scheduler:v1" },
         "mps": { "enabled": true },
-        "apiserver": { "enabled": true },
+        "webhook": { "aggregatedApi": "legacy-watch" },
         "extraLabels": { "team": "ml" },
     });
     let objects = render(&helm, "gpus", &values);
@@ -356,7 +356,7 @@ fn pods_with_metrics_are_scraped_on_request() {
     let Some(helm) = helm() else { return };
     let monitor =
         json!({ "enabled": true, "labels": { "release": "prometheus" }, "interval": "15s", "honorLabels": false });
-    let values = json!({ "monitoring": { "podMonitor": monitor }, "apiserver": { "enabled": true } });
+    let values = json!({ "monitoring": { "podMonitor": monitor } });
     let objects = render(&helm, "gpus", &values);
     let monitor = objects::find(&objects, "PodMonitor gpus/divvy");
     assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
@@ -431,27 +431,27 @@ fn the_chart_leads_to_every_manifest() {
 #[test]
 fn the_aggregated_api_is_off_unless_asked_for() {
     let Some(helm) = helm() else { return };
-    let without = render(&helm, "divvy-system", &json!({}));
-    assert!(
-        without.iter().all(|object| !objects::called(object).contains("apiserver") && object["kind"] != "APIService")
-    );
-    let apiserver = json!({ "enabled": true, "replicas": 3, "config": { "legacyWatch": "on" }, "nodeSelector": { "pool": "system" } });
-    let values = json!({ "apiserver": apiserver, "images": { "apiserver": "here/divvy-apiserver:2" }, "networkPolicy": { "controlPlane": ["192.0.2.0/24"] } });
+    let is_of_the_api =
+        |object: &Value| object["kind"] == "APIService" || objects::called(object).contains("divvy-aggregated-api");
+    for values in
+        [json!({}), json!({ "webhook": { "aggregatedApi": "off" } }), json!({ "apiserver": { "enabled": false } })]
+    {
+        let without = render(&helm, "divvy-system", &values);
+        assert!(!without.iter().any(is_of_the_api), "{values}");
+    }
+    let values = json!({ "webhook": { "aggregatedApi": "on" }, "networkPolicy": { "controlPlane": ["192.0.2.0/24"] } });
     let objects = render(&helm, "gpus", &values);
-    let spec = &objects::find(&objects, "Deployment gpus/divvy-apiserver")["spec"];
-    let pod = &spec["template"]["spec"];
-    assert_eq!((&spec["replicas"], &pod["nodeSelector"]), (&json!(3), &json!({ "pool": "system" })));
-    assert_eq!(pod["containers"][0]["image"], "here/divvy-apiserver:2");
-    let config = objects::find(&objects, "ConfigMap gpus/divvy-apiserver")["data"]["divvy-apiserver.yaml"].as_str();
-    assert_eq!(objects::parse(config.unwrap())[0], json!({ "version": "v1", "legacyWatch": "on" }));
-    let policy = objects::find(&objects, "NetworkPolicy gpus/divvy-apiserver");
-    assert_eq!(policy["spec"]["ingress"][0]["from"], json!([{ "ipBlock": { "cidr": "192.0.2.0/24" } }]));
-    let services = objects.iter().filter(|object| object["kind"] == "APIService").collect::<Vec<_>>();
-    let [service] = services[..] else { panic!("custom metrics are on: {services:?}") };
+    let service = objects::find(&objects, "APIService /v1alpha1.metrics.nvidia.com");
     assert_eq!(service["spec"]["service"]["namespace"], "gpus");
-    let values = json!({ "apiserver": { "enabled": true, "config": { "customMetrics": "on" } } });
+    assert_eq!(service["metadata"].get("annotations"), None, "the webhook fills caBundle in");
+    objects::find(&objects, "RoleBinding kube-system/divvy-aggregated-api");
+    let rule = objects::find(&objects, "NetworkPolicy gpus/divvy-webhook")["spec"]["ingress"][0].clone();
+    assert!(rule["ports"].to_string().contains("aggregated-api") && rule["from"].to_string().contains("192.0.2.0/24"));
+    let issuer = json!({ "enabled": true, "issuerRef": { "name": "internal" } });
+    let values = json!({ "webhook": { "aggregatedApi": "on" }, "certManager": issuer });
     let objects = render(&helm, "gpus", &values);
-    let service = objects::find(&objects, "APIService /v1beta2.custom.metrics.k8s.io");
-    assert_eq!(service["spec"]["service"]["namespace"], "gpus");
-    objects::find(&objects, "RoleBinding gpus/divvy-custom-metrics");
+    let service = objects::find(&objects, "APIService /v1alpha1.metrics.nvidia.com");
+    assert_eq!(service["metadata"]["annotations"]["cert-manager.io/inject-ca-from"], "gpus/divvy-webhook");
+    let refused = try_render(&helm, "gpus", &json!({ "apiserver": { "enabled": true } })).unwrap_err();
+    assert!(refused.contains("set webhook.aggregatedApi to on or legacy-watch"), "{refused}");
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use divvy_api::config::{CONFIG_MAP, ClusterConfig, KEY};
 use divvy_mps::config::Task;
 use divvy_runtime::settings::{KeySet, Within};
-use divvy_webhook::config::SERVICE;
+use divvy_webhook::config::{API_SERVICE, SERVICE};
 use serde_json::Value;
 
 use crate::objects;
@@ -69,20 +69,6 @@ pub(crate) fn webhook() -> divvy_webhook::config::Config {
 /// What divvy-node is configured with.
 pub(crate) fn node() -> divvy_node::config::Config {
     keys::<divvy_node::config::Keys>("DaemonSet", "divvy-node").into_config().unwrap()
-}
-
-/// What divvy-apiserver is configured with.
-pub(crate) fn apiserver() -> divvy_apiserver::config::Config {
-    let objects = objects::all("deploy/apiserver");
-    let deployment = objects::find(&objects, "Deployment divvy-system/divvy-apiserver");
-    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    let config = objects::find(&objects, "ConfigMap divvy-system/divvy-apiserver");
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("divvy-apiserver.yaml");
-    std::fs::write(&path, config["data"]["divvy-apiserver.yaml"].as_str().unwrap()).unwrap();
-    assert_eq!(container["args"], serde_json::json!(["--config-file=/etc/divvy/divvy-apiserver.yaml"]));
-    let args = ["divvy-apiserver".to_owned(), format!("--config-file={}", path.display())].map(OsString::from);
-    divvy_apiserver::args::parse(args, of_the_pod(container)).unwrap()
 }
 
 /// The keys of a configuration in camel case, with their values.
@@ -172,48 +158,23 @@ fn mps_daemonset_agrees_with_the_daemon_on_paths() {
 }
 
 #[test]
-fn apiserver_manifests_agree_with_the_program() {
-    use divvy_apiserver::config::{API_SERVICE, CUSTOM_METRICS_API_SERVICE, SECRET, SERVICE};
-    let (config, objects) = (apiserver(), objects::all("deploy/apiserver"));
-    let port = |name: &str| {
-        let deployment = objects::find(&objects, "Deployment divvy-system/divvy-apiserver");
-        let ports = deployment["spec"]["template"]["spec"]["containers"][0]["ports"].as_array().unwrap();
-        ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].clone()
-    };
-    assert_eq!(
-        (port("https"), port("http")),
-        (config.listen_address.port().into(), config.metrics_address.port().into())
-    );
+fn aggregated_api_is_where_its_apiservice_leads() {
+    let (config, objects) =
+        (webhook(), [objects::all("deploy/manifests"), objects::all("deploy/aggregated-api")].concat());
+    let api = &objects::find(&objects, &format!("APIService /{API_SERVICE}"))["spec"];
+    assert_eq!(format!("{}.{}", api["version"].as_str().unwrap(), api["group"].as_str().unwrap()), API_SERVICE);
+    assert_eq!(api["service"]["name"], SERVICE);
     let service = objects::find(&objects, &format!("Service divvy-system/{SERVICE}"));
-    for name in [API_SERVICE, CUSTOM_METRICS_API_SERVICE] {
-        let api = &objects::find(&objects, &format!("APIService /{name}"))["spec"];
-        assert_eq!(
-            (&api["service"]["name"], &api["service"]["port"]),
-            (&service["metadata"]["name"], &service["spec"]["ports"][0]["port"])
-        );
-        assert_eq!(format!("{}.{}", api["version"].as_str().unwrap(), api["group"].as_str().unwrap()), name);
-    }
-    let rules = objects::find(&objects, "Role divvy-system/divvy-apiserver")["rules"].to_string();
-    assert!(rules.contains(&format!("[\"{SECRET}\"]")), "{rules}");
-}
-
-/// Names of metrics that autoscalers ask for, wherever they are written.
-#[test]
-fn metrics_for_autoscalers_are_those_of_the_program() {
-    use divvy_apiserver::custom_metrics::metric::Metric;
-    let names = Metric::ALL.map(Metric::as_str);
-    let role = objects::read("deploy/apiserver/custom-metrics.yaml");
-    let role = objects::find(&role, "ClusterRole /divvy-custom-metrics-view")["rules"][0]["resources"].clone();
-    assert_eq!(role, serde_json::json!(names.map(|name| format!("*/{name}"))));
-    let table = objects::text("docs/metrics.md");
-    let rows = table.lines().filter_map(|row| row.strip_prefix("| `gpu_")?.split_once('`'));
-    assert_eq!(rows.map(|(name, _)| format!("gpu_{name}")).collect::<Vec<_>>(), names);
-    let example = objects::read("deploy/examples/autoscaling.yaml");
-    let autoscaler = objects::find(&example, "HorizontalPodAutoscaler /infer");
-    for metric in autoscaler["spec"]["metrics"].as_array().unwrap() {
-        let name = metric["pods"]["metric"]["name"].as_str().unwrap();
-        assert!(names.contains(&name), "{name}");
-    }
-    let target = &autoscaler["spec"]["scaleTargetRef"];
-    assert_eq!(target["name"], objects::find(&example, "Deployment /infer")["metadata"]["name"]);
+    let with = |list: &Value, field: &str, wanted: &Value| {
+        list.as_array().unwrap().iter().find(|port| port[field] == *wanted).unwrap().clone()
+    };
+    let port = with(&service["spec"]["ports"], "port", &api["service"]["port"]);
+    let deployment = objects::find(&objects, "Deployment divvy-system/divvy-webhook");
+    let ports = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"];
+    let listens = with(ports, "name", &port["targetPort"])["containerPort"].clone();
+    assert_eq!(listens, config.aggregated_api_address.port());
+    let policy = objects::find(&objects, "NetworkPolicy divvy-system/divvy-webhook");
+    with(&policy["spec"]["ingress"][0]["ports"], "port", &port["targetPort"]);
+    let rules = objects::find(&objects, "ClusterRole /divvy-aggregated-api")["rules"].to_string();
+    assert!(rules.contains(&format!("[\"{API_SERVICE}\"]")), "{rules}");
 }

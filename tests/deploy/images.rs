@@ -22,14 +22,12 @@ fn assert_contains(file: &str, text: &str, wanted: &[String]) {
 
 #[test]
 fn each_program_has_an_image_of_its_version() {
-    let apart = ["deploy/mps/divvy-mps.yaml", "deploy/apiserver/divvy-apiserver.yaml"].map(objects::read).concat();
-    let objects = [objects::all("deploy/manifests"), apart].concat();
+    let objects = [objects::all("deploy/manifests"), objects::read("deploy/mps/divvy-mps.yaml")].concat();
     let script = objects::text("hack/image");
     for (kind, program, manifest, profile) in [
         ("DaemonSet", "divvy-node", "src/node/Cargo.toml", "node"),
         ("DaemonSet", "divvy-mps", "src/mps/Cargo.toml", "dist"),
         ("Deployment", "divvy-webhook", "webhook/Cargo.toml", "dist"),
-        ("Deployment", "divvy-apiserver", "src/apiserver/Cargo.toml", "dist"),
     ] {
         let workload = objects::find(&objects, &format!("{kind} divvy-system/{program}"));
         let container = &workload["spec"]["template"]["spec"]["containers"][0];
@@ -75,16 +73,14 @@ fn both_builds_compile_the_same_and_find_the_driver_alike() {
 }
 
 #[test]
-fn cluster_programs_are_nobody_in_image_and_pod() {
-    let objects = [objects::all("deploy/manifests"), objects::all("deploy/apiserver")].concat();
-    for program in ["divvy-webhook", "divvy-apiserver"] {
-        let deployment = objects::find(&objects, &format!("Deployment divvy-system/{program}"));
-        let context = &deployment["spec"]["template"]["spec"]["securityContext"];
-        let user = format!("{}:{}", context["runAsUser"], context["runAsGroup"]);
-        assert!(stage(program).contains(&format!("USER {user}")), "{user}");
-        let archive = format!("\narchive {program} \"\\\"User\\\":\\\"{user}\\\",");
-        assert_contains("hack/image", &objects::text("hack/image"), &[archive]);
-    }
+fn webhook_is_nobody_in_image_and_pod() {
+    let objects = objects::all("deploy/manifests");
+    let deployment = objects::find(&objects, "Deployment divvy-system/divvy-webhook");
+    let context = &deployment["spec"]["template"]["spec"]["securityContext"];
+    let user = format!("{}:{}", context["runAsUser"], context["runAsGroup"]);
+    assert!(stage("divvy-webhook").contains(&format!("USER {user}")), "{user}");
+    let archive = format!("\narchive divvy-webhook \"\\\"User\\\":\\\"{user}\\\",");
+    assert_contains("hack/image", &objects::text("hack/image"), &[archive]);
 }
 
 #[test]

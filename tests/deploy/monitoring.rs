@@ -76,6 +76,41 @@ fn recording_rules_for_hami_use_metrics_that_the_programs_serve() {
     assert!(used.len() > 10 && used.iter().all(|name| served.contains(*name)), "{used:?}");
 }
 
+/// Entries of the adapter's configuration.
+fn adapter_rules() -> Vec<Value> {
+    objects::read("deploy/monitoring/prometheus-adapter.yaml")[0]["rules"].as_array().unwrap().clone()
+}
+
+/// Names of the metrics that the adapter makes, in the order of its rules.
+fn adapted() -> Vec<String> {
+    adapter_rules().iter().map(|rule| rule["name"]["as"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn adapter_rules_use_metrics_that_the_programs_serve() {
+    let served = served();
+    for rule in adapter_rules() {
+        let [series, query] = ["seriesQuery", "metricsQuery"].map(|field| metrics_of(rule[field].as_str().unwrap()));
+        assert!(series.iter().chain(&query).all(|name| served.contains(*name)), "{rule}");
+        assert_eq!(series.len(), 1, "{rule}");
+    }
+}
+
+#[test]
+fn metrics_for_autoscalers_are_those_of_the_adapter_rules() {
+    let table = objects::text("docs/metrics.md");
+    let rows = table.lines().filter_map(|row| row.strip_prefix("| `gpu_")?.split_once('`'));
+    assert_eq!(rows.map(|(name, _)| format!("gpu_{name}")).collect::<Vec<_>>(), adapted());
+    let example = objects::read("deploy/examples/autoscaling.yaml");
+    let autoscaler = objects::find(&example, "HorizontalPodAutoscaler /infer");
+    for metric in autoscaler["spec"]["metrics"].as_array().unwrap() {
+        let name = metric["pods"]["metric"]["name"].as_str().unwrap();
+        assert!(adapted().iter().any(|adapted| adapted == name), "{name}");
+    }
+    let target = &autoscaler["spec"]["scaleTargetRef"];
+    assert_eq!(target["name"], objects::find(&example, "Deployment /infer")["metadata"]["name"]);
+}
+
 #[test]
 fn dashboard_panels_use_its_variables_and_served_metrics() {
     let text = objects::text("deploy/monitoring/grafana/divvy.json");
@@ -100,7 +135,7 @@ fn pods_that_serve_metrics_are_scraped() {
     let monitor = &objects::read("deploy/monitoring/pod-monitor.yaml")[0]["spec"];
     let names = monitor["selector"]["matchExpressions"][0]["values"].as_array().unwrap();
     let port = &monitor["podMetricsEndpoints"][0]["port"];
-    let workloads = [objects::all("deploy/manifests"), objects::all("deploy/apiserver")].concat();
+    let workloads = objects::all("deploy/manifests");
     let mut scraped = Vec::new();
     for pod in workloads.iter().filter_map(|workload| workload.pointer("/spec/template")) {
         let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();

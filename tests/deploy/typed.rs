@@ -77,7 +77,8 @@ fn lost(written: &Value, kept: &Value) -> Option<String> {
 
 #[test]
 fn no_object_has_a_field_that_its_kind_lacks() {
-    let directories = ["deploy/manifests", "deploy/examples", "deploy/uninstall", "deploy/apiserver"].map(objects::all);
+    let directories =
+        ["deploy/manifests", "deploy/examples", "deploy/uninstall", "deploy/aggregated-api"].map(objects::all);
     let apart = ["deploy/scheduler/divvy-scheduler.yaml", "deploy/mps/divvy-mps.yaml"].map(objects::read);
     for object in directories.iter().chain(&apart).flatten() {
         assert_eq!(lost(object, &as_its_kind(object)), None, "{}", objects::called(object));
@@ -86,7 +87,7 @@ fn no_object_has_a_field_that_its_kind_lacks() {
 
 #[test]
 fn objects_share_labels_and_one_namespace() {
-    for object in ["deploy/manifests", "deploy/uninstall", "deploy/apiserver"].map(objects::all).concat() {
+    for object in ["deploy/manifests", "deploy/uninstall", "deploy/aggregated-api"].map(objects::all).concat() {
         let metadata = &object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
         // The Role of the front proxy's ConfigMap is there.

@@ -1,7 +1,8 @@
 //! The whole of it: one control plane, one node, one daemon.
 
+mod aggregated_api;
+mod aggregation;
 mod agreement;
-mod apiserver;
 mod in_pods;
 mod install;
 mod webhook;
@@ -18,8 +19,9 @@ use fake_nvml::Scenario;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+pub use self::aggregated_api::Aggregated;
+pub use self::aggregation::AggregatedApi;
 pub use self::agreement::Look;
-pub use self::apiserver::Apiserver;
 use crate::api::Api;
 use crate::certs::Pki;
 use crate::containers::{self, ContainerKey};
@@ -65,7 +67,6 @@ pub struct Cluster {
     pub daemon: Daemon,
     /// divvy-webhook, which runs where a scenario starts it.
     pub webhook: Webhook,
-    binaries: Binaries,
     /// What its NVML answers.
     pub scenario: Scenario,
     /// Files of the run.
@@ -134,7 +135,6 @@ impl Cluster {
             kubelet: node::kubelet(programs, &files, &pki, &ports, &network, &cgroup)?,
             daemon: Daemon::new(binaries, &files, &pki, &ports, &token, &namespace::seen(&cgroup))?,
             webhook: Webhook::new(binaries, &files, &pki, &ports)?,
-            binaries: binaries.clone(),
             scenario,
             programs: programs.clone(),
             proxy: network.proxy(programs, &files, &pki.kubeconfig("admin", ports.api)?, NODE)?,

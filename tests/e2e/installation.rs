@@ -119,12 +119,7 @@ impl Images {
         ["divvy-node", "divvy-webhook"].into_iter().map(|name| self.at(name))
     }
 
-    /// The file of divvy-apiserver, which is optional.
-    pub fn apiserver(&self) -> PathBuf {
-        self.at("divvy-apiserver")
-    }
-
-    /// The file of divvy-mps, which is optional too.
+    /// The file of divvy-mps, which is optional.
     pub fn mps(&self) -> PathBuf {
         self.at("divvy-mps")
     }

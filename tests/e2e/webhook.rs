@@ -37,6 +37,7 @@ pub struct Replica {
     pub program: Program,
     config: PathBuf,
     pub(crate) address: SocketAddr,
+    pub(crate) aggregated_api: SocketAddr,
     pub(crate) pages: SocketAddr,
 }
 
@@ -49,9 +50,9 @@ impl Webhook {
     pub fn new(binaries: &Binaries, files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Self> {
         let token = files.at("webhook-token");
         let kubeconfig = pki.token_kubeconfig("divvy-webhook", &token, ports.api)?;
-        let replica = |name: &'static str, ports: [u16; 4]| {
+        let replica = |name: &'static str, ports: [u16; 5]| {
             let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            let [address, extender, queries, pages] = ports.map(at);
+            let [address, extender, queries, aggregated_api, pages] = ports.map(at);
             let keys = json!({
                 "version": "v1",
                 "podName": name,
@@ -60,6 +61,7 @@ impl Webhook {
                 "listenAddress": address,
                 "extenderAddress": extender,
                 "queryAddress": queries,
+                "aggregatedApiAddress": aggregated_api,
                 "metricsAddress": pages,
                 // Any port: nobody asks.
                 "adminAddress": "127.0.0.1:0",
@@ -71,7 +73,7 @@ impl Webhook {
             let config = files.write(format!("{name}.yaml"), keys.to_string())?;
             let args = vec!["--config-file".to_owned(), config.display().to_string()];
             let program = Program::new(name, binaries.webhook.clone(), args, &files.logs()).env("NO_COLOR", "1");
-            anyhow::Ok(Replica { program, config, address, pages })
+            anyhow::Ok(Replica { program, config, address, aggregated_api, pages })
         };
         let [one, other] = ports.webhook;
         let replicas = [replica("divvy-webhook-a", one)?, replica("divvy-webhook-b", other)?];

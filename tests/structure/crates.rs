@@ -12,8 +12,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("divvy-shim", &["divvy-region"]),
     ("divvy-placement", &["divvy-api"]),
     ("divvy-runtime", &["divvy-api"]),
-    ("divvy-serving", &["divvy-runtime"]),
-    ("divvy-apiserver", &["divvy-api", "divvy-runtime", "divvy-serving"]),
     ("divvy-mps", &["divvy-api", "divvy-runtime"]),
     ("divvy-node-core", &["divvy-api", "divvy-placement"]),
     (
@@ -35,10 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "divvy-kubectl",
         &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-simulate"],
     ),
-    (
-        "divvy-webhook",
-        &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-serving"],
-    ),
+    ("divvy-webhook", &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime"]),
 ];
 
 /// What crates must not depend on, because they decide and leave talking to others.

@@ -13,8 +13,6 @@ pub struct Binaries {
     pub daemon: PathBuf,
     /// `divvy-webhook`.
     pub webhook: PathBuf,
-    /// `divvy-apiserver`.
-    pub apiserver: PathBuf,
     /// `libfake_nvml.so`.
     pub nvml: PathBuf,
     /// `kubectl-divvy`.
@@ -45,10 +43,9 @@ impl Binaries {
         }
         let daemon = target.find(&["divvy-node"])?;
         let webhook = target.find(&["divvy-webhook"])?;
-        let apiserver = target.find(&["divvy-apiserver"])?;
         let (nvml, plugin) =
             (target.find(&["libfake_nvml.so", "deps/libfake_nvml.so"])?, target.find(&["kubectl-divvy"])?);
-        Ok(Self { daemon, webhook, apiserver, nvml, plugin })
+        Ok(Self { daemon, webhook, nvml, plugin })
     }
 }
 
@@ -57,14 +54,13 @@ async fn build(target: &Target) -> anyhow::Result<()> {
     let mut command = Command::new(&cargo);
     command.args(["build", "--locked", "--profile", &target.profile, "--target-dir"]).arg(&target.root);
     command.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    for package in ["divvy-playground", "divvy-node", "divvy-webhook", "divvy-apiserver", "divvy-kubectl", "fake-nvml"]
-    {
+    for package in ["divvy-playground", "divvy-node", "divvy-webhook", "divvy-kubectl", "fake-nvml"] {
         command.args(["-p", package]);
     }
     command.args(["--bins", "--lib"]);
     let status = command.status().await.with_context(|| format!("starting {}", cargo.display()))?;
     if !status.success() {
-        bail!("building divvy-node, divvy-webhook and divvy-apiserver failed ({status}): see above, or use --no-build");
+        bail!("building divvy-node and divvy-webhook failed ({status}): see above, or use --no-build");
     }
     Ok(())
 }

@@ -19,7 +19,11 @@ pub struct Metric {
 
 /// Compares a page with the table: every metric of both, with its type and its labels. Each must have a value on the page.
 pub fn compare(page: &str, program: &str) -> Result<(), String> {
-    let (served, documented) = (served(page)?, documented(program));
+    compare_with(TABLE, page, program)
+}
+
+fn compare_with(table: &str, page: &str, program: &str) -> Result<(), String> {
+    let (served, documented) = (served(page)?, documented(table, program));
     let names: BTreeSet<_> = served.keys().chain(documented.keys()).collect();
     let differs = |name: &&&String| served.get(**name) != documented.get(**name);
     let differences = names.iter().filter(differs).map(|name| {
@@ -59,8 +63,8 @@ fn label_names(labels: &str) -> impl Iterator<Item = String> {
 }
 
 /// Metrics of the program in the table.
-fn documented(program: &str) -> Metrics {
-    let rows = TABLE.lines().filter(|line| line.starts_with("| `divvy_"));
+fn documented(table: &str, program: &str) -> Metrics {
+    let rows = table.lines().filter(|line| line.starts_with("| `divvy_"));
     let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
     let own = cells.filter(|cells| cells.get(5) == Some(&program));
     let metric = |cells: Vec<&str>| {
@@ -74,30 +78,34 @@ fn documented(program: &str) -> Metrics {
 mod tests {
     use super::*;
 
-    const PAGE: &str = r#"# HELP divvy_apiserver_requests Answered requests.
-# TYPE divvy_apiserver_requests counter
-divvy_apiserver_requests_total{resource="gpuinfos",verb="list",code="200"} 1
-# TYPE divvy_apiserver_objects gauge
-divvy_apiserver_objects{resource="gpuinfos"} 1.0
-# TYPE divvy_apiserver_watches gauge
-divvy_apiserver_watches 0.0
-# TYPE divvy_apiserver_scrapes counter
-divvy_apiserver_scrapes_total{outcome="ok"} 1
-# TYPE divvy_apiserver_handler_panics counter
-divvy_apiserver_handler_panics_total{listener="api"} 0
+    const DOCUMENTED: &str = "\
+| `divvy_requests_total` | counter | `resource`, `verb`, `code` | answered requests | divvy-small |
+| `divvy_objects` | gauge | `resource` | served objects | divvy-small |
+| `divvy_watches` | gauge | | open watches | divvy-small |
+| `divvy_leader` | gauge | | 1 if this replica leads | divvy-webhook |
+";
+
+    const PAGE: &str = r#"# HELP divvy_requests Answered requests.
+# TYPE divvy_requests counter
+divvy_requests_total{resource="gpuinfos",verb="list",code="200"} 1
+# TYPE divvy_objects gauge
+divvy_objects{resource="gpuinfos"} 1.0
+# TYPE divvy_watches gauge
+divvy_watches 0.0
 # EOF
 "#;
 
     #[test]
     fn page_is_compared_with_its_rows_of_the_table() {
-        assert_eq!(compare(PAGE, "divvy-apiserver"), Ok(()));
+        let compare_small = |page: &str| compare_with(DOCUMENTED, page, "divvy-small");
+        assert_eq!(compare_small(PAGE), Ok(()));
         for (from, to, said) in [
-            ("divvy_apiserver_watches", "divvy_apiserver_watchers", "divvy_apiserver_watchers: served as Some"),
+            ("divvy_watches", "divvy_watchers", "divvy_watchers: served as Some"),
             ("watches gauge", "watches counter", "kind: \"counter\""),
             (",code=\"200\"", "", "labels: {\"resource\", \"verb\"}"),
-            ("divvy_apiserver_watches 0.0\n", "", "divvy_apiserver_watches has no value"),
+            ("divvy_watches 0.0\n", "", "divvy_watches has no value"),
         ] {
-            let refused = compare(&PAGE.replace(from, to), "divvy-apiserver").expect_err(said);
+            let refused = compare_small(&PAGE.replace(from, to)).expect_err(said);
             assert!(refused.contains(said), "{refused}");
         }
         assert!(

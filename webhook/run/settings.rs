@@ -7,11 +7,12 @@ use divvy_api::config::Scheduling;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::settings::{Advertise, Switch};
-use divvy_serving::tls::{Files, Service};
 
 use crate::admission::{FavouredNamespaces, Settings};
+use crate::aggregated_api::AggregatedApiMode;
 use crate::config::{Config, Namespace, SCHEDULER, SERVICE};
 use crate::lease::{Candidate, Timing};
+use crate::tls::{Files, Service};
 
 /// The API server.
 pub(super) async fn api_server(config: &Config) -> anyhow::Result<ApiServer> {
@@ -56,7 +57,7 @@ fn favoured(namespaces: &[Namespace]) -> FavouredNamespaces {
 
 /// What clients call us.
 pub(super) fn service(config: &Config) -> Service {
-    Service { name: SERVICE.to_owned(), namespace: config.namespace.to_string(), client: Some(SCHEDULER) }
+    Service { name: SERVICE.to_owned(), namespace: config.namespace.to_string(), client: SCHEDULER }
 }
 
 /// A certificate that somebody else keeps.
@@ -73,6 +74,11 @@ pub(super) fn address(config: &Config) -> SocketAddr {
 /// Where the extender listens, if kube-scheduler calls it.
 pub(super) fn extender_address(config: &Config) -> Option<SocketAddr> {
     (config.scheduling == Scheduling::Extender).then_some(config.extender_address)
+}
+
+/// Where the aggregated API listens, if it is served.
+pub(super) fn aggregated_api_address(config: &Config) -> Option<SocketAddr> {
+    (config.aggregated_api != AggregatedApiMode::Off).then_some(config.aggregated_api_address)
 }
 
 /// This replica in the leader election.

@@ -8,10 +8,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use divvy_runtime::metrics;
-use divvy_serving::tls::Identity;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
+use crate::aggregated_api::front_proxy::FrontProxy;
+use crate::tls::Identity;
 use crate::watches::SyncStatus;
 
 /// Content of the pages.
@@ -23,6 +24,8 @@ pub struct Pages {
     pub sync_status: watch::Receiver<SyncStatus>,
     /// For `/readyz`: whether there are certificates to serve.
     pub identities: [Identity; 2],
+    /// For `/readyz`: whether kube-apiserver would be let in to the aggregated API, where it is served.
+    pub front_proxy: Option<FrontProxy>,
     /// For `/readyz`: whether the process is shutting down.
     pub stopping: watch::Receiver<bool>,
 }
@@ -56,25 +59,30 @@ impl Pages {
         stopping.into_iter().chain(unlisted).chain(certificate).collect()
     }
 
-    /// Kinds whose watch fails: those that are answered from memory, and those that the replica does without.
-    fn stale(&self) -> Vec<String> {
+    /// What a ready replica lacks: kinds whose watch fails, which are answered from memory or done without, and the front proxy's
+    /// authorities. Those are the aggregated API's alone, and reviews don't wait for them.
+    fn lacking(&self) -> Vec<String> {
         let sync_status = self.sync_status.borrow();
         let known = sync_status.listed().filter_map(|kind| Some((kind, sync_status.problem(kind)?)));
         let known = known.map(|(kind, why)| format!("{} from memory, watch failing: {why}", kind.as_str()));
         let waived = sync_status.unlisted().filter(|kind| sync_status.is_waived(*kind));
         let waived = waived.filter_map(|kind| Some((kind, sync_status.problem(kind)?)));
-        known.chain(waived.map(|(kind, why)| format!("{} left out, list failing: {why}", kind.as_str()))).collect()
+        let waived = waived.map(|(kind, why)| format!("{} left out, list failing: {why}", kind.as_str()));
+        let is_unknown = self.front_proxy.as_ref().is_some_and(|front_proxy| !front_proxy.is_known());
+        let front_proxy =
+            is_unknown.then(|| "aggregated API not served, no authority of the front proxy yet".to_owned());
+        known.chain(waived).chain(front_proxy).collect()
     }
 }
 
 /// Ready: the cluster has been listed once and there is a serving certificate. While the API server is away answers come
 /// from memory, and a line says so. Otherwise 503 and what is missing, a line each.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
-    let (missing, stale) = (pages.missing(), pages.stale());
+    let (missing, lacking) = (pages.missing(), pages.lacking());
     let (code, first) = if missing.is_empty() {
         (StatusCode::OK, vec!["ok".to_owned()])
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, missing)
     };
-    (code, first.into_iter().chain(stale).map(|line| line + "\n").collect::<String>()).into_response()
+    (code, first.into_iter().chain(lacking).map(|line| line + "\n").collect::<String>()).into_response()
 }

@@ -9,13 +9,13 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
-use divvy_serving::connections::Connection;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use super::bodies::{self, BodyLimits};
 use super::json;
 use crate::binder::Binder;
+use crate::connections::Connection;
 use crate::extender::{Extender, Malformed};
 use crate::lease::Leader;
 use crate::metrics::Metrics;

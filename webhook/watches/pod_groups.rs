@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
-use divvy_index::Index;
 use divvy_index::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,7 +11,7 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Entry, Kind, Listing, name_of, namespace_of, namespaced};
+use super::{Entry, Kind, Listing, Watches, name_of, namespace_of, namespaced};
 
 /// An API that has a kind `PodGroup`.
 pub(super) trait Definition: Clone + Debug + Send + Sync + 'static {
@@ -97,22 +96,22 @@ impl<A: Definition> Entry for PodGroupObject<A> {
         namespaced(namespace_of(&self.metadata), name_of(&self.metadata)).into()
     }
 
-    fn apply(self, index: &Index) {
-        index.apply_pod_group(self.group(), PodGroupSpec::read(A::API, &self.spec));
+    fn apply(self, to: &Watches) {
+        to.index.apply_pod_group(self.group(), PodGroupSpec::read(A::API, &self.spec));
     }
 
-    fn delete(&self, index: &Index) {
-        index.delete_pod_group(&self.group());
+    fn delete(&self, from: &Watches) {
+        from.index.delete_pod_group(&self.group());
     }
 
-    fn keep(index: &Index, listing: &Listing) {
+    fn keep(watches: &Watches, listing: &Listing) {
         let is_listed = |group: &PodGroup| listing.keys.contains(&namespaced(&group.namespace, &group.name));
-        index.keep_pod_groups(A::API, is_listed);
-        index.serves_pod_groups(A::API, true);
+        watches.index.keep_pod_groups(A::API, is_listed);
+        watches.index.serves_pod_groups(A::API, true);
     }
 
-    fn undefined(index: &Index) {
-        index.keep_pod_groups(A::API, |_| false);
-        index.serves_pod_groups(A::API, false);
+    fn undefined(watches: &Watches) {
+        watches.index.keep_pod_groups(A::API, |_| false);
+        watches.index.serves_pod_groups(A::API, false);
     }
 }

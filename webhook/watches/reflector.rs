@@ -65,7 +65,7 @@ impl Watches {
                         kube::Error::SerdeError(serde::de::Error::custom("the list has no resource version"))
                     }
                     Err(kube::Error::Api(status)) if E::IS_OPTIONAL && status.code == 404 => {
-                        E::undefined(&self.index);
+                        E::undefined(self);
                         self.note(E::KIND, |kind| *kind = KindStatus { listed: true, ..KindStatus::default() });
                         sleep(UNDEFINED).await;
                         continue;
@@ -104,11 +104,11 @@ impl Watches {
             }
             let each = Each::new(|entry: E| {
                 listing.keys.insert(entry.key().into_owned());
-                entry.apply(&self.index);
+                entry.apply(self);
             });
             let (_, metadata) = pages.read(&self.api_server.client, each).await?;
             if pages.is_at_start() {
-                E::keep(&self.index, listing);
+                E::keep(self, listing);
                 return Ok(metadata.resource_version);
             }
         }
@@ -142,11 +142,11 @@ impl Watches {
             let seen = match event {
                 Ok(WatchEvent::Added(entry) | WatchEvent::Modified(entry)) => {
                     let version = entry.resource_version();
-                    entry.apply(&self.index);
+                    entry.apply(self);
                     version
                 }
                 Ok(WatchEvent::Deleted(entry)) => {
-                    entry.delete(&self.index);
+                    entry.delete(self);
                     entry.resource_version()
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => Some(bookmark.metadata.resource_version),

@@ -22,7 +22,6 @@ const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const PODS: &str = "/api/v1/namespaces/divvy-system/pods?labelSelector=app.kubernetes.io/name=";
 const DAEMON: &str = "divvy-node";
 const WEBHOOK: &str = "divvy-webhook";
-const APISERVER: &str = "divvy-apiserver";
 const MPS: &str = "divvy-mps";
 const MPS_MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/mps/divvy-mps.yaml");
 const MPS_CONTROL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fake-gpu/mps/nvidia-cuda-mps-control");
@@ -36,7 +35,7 @@ const OTHER: &str = "other";
 const DAEMON_PAGES: u16 = 9402;
 const WEBHOOK_PAGES: u16 = 9403;
 /// Port of the aggregated API.
-const APISERVER_PORT: u16 = 8443;
+const AGGREGATED_API: u16 = 8446;
 
 // === impl Cluster ===
 
@@ -69,47 +68,35 @@ impl Cluster {
         self.configure_scheduler_by_the_readme().await
     }
 
-    /// Switches the aggregated API on, by the words of `deploy/apiserver` or by the chart's value. Returns where one of its pods
-    /// listens.
-    pub(super) async fn switch_on_apiserver(&mut self) -> anyhow::Result<SocketAddr> {
-        let installation = self.installation.clone();
-        let images = installation.images()?;
-        self.containerd.import_archive(&images.apiserver()).await?;
-        if let Installation::Chart(_, helm) = &installation {
-            self.helm(helm, "upgrade divvy DEPLOY/helm/divvy --reuse-values --set apiserver.enabled=true").await?;
-        }
-        let commands = commands_of("apiserver/README.md", "Switch it on")?;
-        // The first says "not found", and images come without a registry here. The chart has applied the rest.
-        let is_run = |line: &&str| {
-            let by_chart = matches!(installation, Installation::Chart(..)) && line.starts_with("kubectl apply");
-            !line.starts_with("kubectl get apiservice") && !line.starts_with("sed -i") && !by_chart
+    /// Switches the aggregated API on, by the words of `deploy/aggregated-api` or by the chart's value. Returns where one of the
+    /// pods listens for it.
+    pub(super) async fn switch_on_aggregated_api_of_pods(&mut self) -> anyhow::Result<SocketAddr> {
+        let commands = commands_of("aggregated-api/README.md", "Switch it on")?;
+        // The first says "not found", and the configuration is changed in its own way here. The chart applies the rest.
+        let apply = if matches!(self.installation, Installation::Chart(..)) {
+            "nothing"
+        } else {
+            "kubectl apply -f deploy/aggr"
         };
-        let commands: Vec<&str> = commands.lines().filter(is_run).collect();
-        println!("  {}", self.shell(&commands.join("\n"), Path::new(SOURCE)).await?.trim());
-        address(self.pods_of(APISERVER).await?.first().context("no pod of divvy-apiserver is ready")?, APISERVER_PORT)
+        let is_run =
+            |line: &&str| [apply, "kubectl wait", "kubectl get podr"].iter().any(|start| line.starts_with(start));
+        let (roles, served): (Vec<&str>, Vec<&str>) =
+            commands.lines().filter(is_run).partition(|line| line.ends_with("roles.yaml"));
+        self.shell(&roles.join("\n"), Path::new(SOURCE)).await?;
+        self.configure_pods(&json!({"aggregatedApi": "on"})).await?;
+        println!("  {}", self.shell(&served.join("\n"), Path::new(SOURCE)).await?.trim());
+        address(self.pods_of(WEBHOOK).await?.first().context("no pod of divvy-webhook is ready")?, AGGREGATED_API)
     }
 
-    /// Switches it off again, and waits until its pods are gone.
-    pub(super) async fn switch_off_apiserver(&self) -> anyhow::Result<()> {
-        let commands = commands_of("apiserver/README.md", "Switch it off")?;
-        let commands = if let Installation::Chart(_, helm) = &self.installation {
-            self.helm(helm, "upgrade divvy DEPLOY/helm/divvy --reuse-values --set apiserver.enabled=false").await?;
-            // The page says so.
-            commands.lines().last().context("no commands")?.to_owned()
-        } else {
-            commands
-        };
-        println!("  {}", self.shell(&commands, Path::new(SOURCE)).await?.trim());
-        let left = self
-            .kubectl
-            .run(&[
-                "get",
-                "apiservices,clusterroles,rolebindings",
-                "--all-namespaces",
-                "-l",
-                "app.kubernetes.io/name=divvy-apiserver",
-            ])
-            .await?;
+    /// Switches it off again.
+    pub(super) async fn switch_off_aggregated_api_of_pods(&mut self) -> anyhow::Result<()> {
+        if matches!(self.installation, Installation::Manifests(_)) {
+            let commands = commands_of("aggregated-api/README.md", "Switch it off")?;
+            println!("  {}", self.shell(&commands, Path::new(SOURCE)).await?.trim());
+        }
+        self.configure_pods(&json!({"aggregatedApi": "off"})).await?;
+        let names = ["apiservice/v1alpha1.metrics.nvidia.com", "clusterrole/divvy-podresources-view"];
+        let left = self.kubectl.run(&[&["get", "--ignore-not-found"], names.as_slice()].concat()).await?;
         ensure!(left.trim().is_empty(), "left: {left}");
         Ok(())
     }

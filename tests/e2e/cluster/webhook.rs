@@ -37,13 +37,13 @@ impl Cluster {
         let replicas = self.webhook.replicas.each_ref().map(|replica| replica.address);
         let connections = Arc::clone(&self.webhook.connections);
         let reviews =
-            serve(listen(self, SERVICE).await?, Arc::default(), move || std::future::ready(replicas.to_vec()));
+            serve(listen(self, SERVICE, 443).await?, Arc::default(), move || std::future::ready(replicas.to_vec()));
         let api = self.api.clone();
         let leader = move || {
             let api = api.clone();
             async move { leader(&api).await.into_iter().collect() }
         };
-        let extender = serve(listen(self, EXTENDER).await?, connections, leader);
+        let extender = serve(listen(self, EXTENDER, 443).await?, connections, leader);
         self.webhook.services = vec![tokio::spawn(reviews).abort_handle(), tokio::spawn(extender).abort_handle()];
         self.webhook_ready().await?;
         self.apply(&["webhook-configurations"]).await?;
@@ -52,7 +52,8 @@ impl Cluster {
 
     /// Serves a program's webhooks at the ClusterIP of its Service, until [`Self::stop_webhook`].
     pub async fn serve_at(&mut self, service: &str, address: SocketAddr) -> anyhow::Result<()> {
-        let serving = serve(listen(self, service).await?, Arc::default(), move || std::future::ready(vec![address]));
+        let serving =
+            serve(listen(self, service, 443).await?, Arc::default(), move || std::future::ready(vec![address]));
         self.webhook.services.push(tokio::spawn(serving).abort_handle());
         Ok(())
     }
@@ -140,8 +141,8 @@ impl Cluster {
     }
 }
 
-pub(super) async fn listen(cluster: &Cluster, service: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind((cluster_ip(cluster, service).await?, 443)).await.context("listening at a ClusterIP")
+pub(super) async fn listen(cluster: &Cluster, service: &str, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((cluster_ip(cluster, service).await?, port)).await.context("listening at a ClusterIP")
 }
 
 async fn cluster_ip(cluster: &Cluster, service: &str) -> anyhow::Result<IpAddr> {

@@ -1,5 +1,5 @@
-//! `deploy/monitoring` on a real Prometheus that scrapes a playground: each query of the dashboard has an answer, and each rule
-//! can be evaluated. Without a program `prometheus` in `PATH` nothing is tested.
+//! `deploy/monitoring` on a real Prometheus that scrapes a playground: each query of the dashboard and of prometheus-adapter's
+//! rules has an answer, and each rule can be evaluated. Without a program `prometheus` in `PATH` nothing is tested.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
@@ -115,6 +115,20 @@ fn queries(dashboard: &Value) -> Vec<Query> {
     expressions.chain(labels).collect()
 }
 
+/// What prometheus-adapter asks by its rules, of all pods of all namespaces.
+fn adapter_queries() -> Vec<Query> {
+    let text = fs::read_to_string(format!("{MONITORING}/prometheus-adapter.yaml")).unwrap();
+    let config: Value = serde_saphyr::from_str(&text).unwrap();
+    let query = |rule: &Value| {
+        let (series, _) = rule["seriesQuery"].as_str().unwrap().split_once('{').unwrap();
+        let query = rule["metricsQuery"].as_str().unwrap().replace("<<.Series>>", series);
+        Query::Expression(
+            query.replace("<<.GroupBy>>", "pod").replace("<<.LabelMatchers>>", "namespace=~\".+\",pod=~\".+\""),
+        )
+    };
+    config["rules"].as_array().unwrap().iter().map(query).collect()
+}
+
 /// What Grafana asks when all values of all variables are chosen.
 fn substituted(query: &str) -> String {
     let names = ["cluster", "node", "model", "namespace"];
@@ -176,6 +190,7 @@ async fn dashboard_queries_have_answers_and_rules_evaluate() {
     make_rare_things_happen(&mut session);
 
     let mut open = queries(&dashboard);
+    open.extend(adapter_queries());
     assert!(open.len() > 50, "{}", open.len());
     let start = Instant::now();
     while !open.is_empty() {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
+mod aggregated_api;
 mod bad_input;
 mod bench;
 mod bindings;

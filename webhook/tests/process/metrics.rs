@@ -4,14 +4,19 @@ use divvy_testkit::metrics;
 use serde_json::json;
 
 use crate::bench::{Bench, about, pod, to};
-use crate::until;
+use crate::{aggregated_api, until};
 
 #[tokio::test]
 async fn every_metric_is_documented_with_type_and_labels() {
-    let bench = Bench::with_nodes(&[("n1", 1)]).await;
-    let replica = bench.alone(&json!({})).await;
+    let aggregated = aggregated_api::Bench::new().await;
+    let bench = aggregated.cluster();
+    bench.node("n2", 1);
+    let replica = bench.alone(&json!({ "aggregatedApi": "on" })).await;
+    let ask = async || aggregated.client().connect(replica.aggregated_api).await.ok();
+    until("the front proxy is known", ask).await;
+    aggregated.client().get(replica.aggregated_api, "/podresources").await;
     let (https, made) = (bench.https(), bench.pod(&pod("a", 8, 30)).await);
-    for (path, body) in [("/filter", about(&made, &["n1"])), ("/bind", to(&made, "n1"))] {
+    for (path, body) in [("/filter", about(&made, &["n2"])), ("/bind", to(&made, "n2"))] {
         https.post(replica.extender, path, body.to_string()).await;
     }
     let (_, page) = replica.page("metrics").await.unwrap();

@@ -28,13 +28,15 @@ pub(crate) struct Replica {
     pub(crate) extender: SocketAddr,
     /// Queries.
     pub(crate) queries: SocketAddr,
+    /// Calls of the front proxy.
+    pub(crate) aggregated_api: SocketAddr,
     pages: SocketAddr,
     /// `/config` and `/debug`.
     admin: SocketAddr,
     child: Child,
     log: PathBuf,
     /// Bound but never listening: they keep our ports from other tests.
-    _ports: [TcpSocket; 5],
+    _ports: [TcpSocket; 6],
 }
 
 // === impl Replica ===
@@ -42,8 +44,9 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts with these keys on top of what every replica of a test has.
     pub(crate) fn start(home: &Path, name: &'static str, keys: &Value) -> Self {
-        let ports = [(); 5].map(|()| reserve());
-        let [address, extender, queries, pages, admin] = ports.each_ref().map(|port| port.local_addr().unwrap());
+        let ports = [(); 6].map(|()| reserve());
+        let addresses = ports.each_ref().map(|port| port.local_addr().unwrap());
+        let [address, extender, queries, aggregated_api, pages, admin] = addresses;
         let mut all = json!({
             "version": "v1",
             "podName": name,
@@ -52,6 +55,7 @@ impl Replica {
             "listenAddress": address,
             "extenderAddress": extender,
             "queryAddress": queries,
+            "aggregatedApiAddress": aggregated_api,
             "metricsAddress": pages,
             "adminAddress": admin,
             "kubeconfig": home.join("kubeconfig"),
@@ -66,7 +70,8 @@ impl Replica {
         let mut command = Command::new(PROGRAM);
         command.arg("--config-file").arg(config).env_clear().env("NO_COLOR", "1").env("RUST_BACKTRACE", "1");
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).kill_on_drop(true);
-        Self { name, address, extender, queries, pages, admin, child: command.spawn().unwrap(), log, _ports: ports }
+        let child = command.spawn().unwrap();
+        Self { name, address, extender, queries, aggregated_api, pages, admin, child, log, _ports: ports }
     }
 
     /// Status and text of a page of `metricsAddress`; nothing while nobody listens.

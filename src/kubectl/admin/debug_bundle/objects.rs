@@ -14,8 +14,8 @@ use crate::cluster::{Cluster, Refusal};
 
 /// Label of everything that Divvy's manifests install.
 const INSTALLED: &str = "app.kubernetes.io/part-of=divvy";
-const PROGRAMS: &str = "app.kubernetes.io/name in (divvy-apiserver,divvy-mps,divvy-node,divvy-webhook)";
-const CONFIGURATIONS: [&str; 4] = ["divvy-config", "divvy-node", "divvy-webhook", "divvy-apiserver"];
+const PROGRAMS: &str = "app.kubernetes.io/name in (divvy-mps,divvy-node,divvy-webhook)";
+const CONFIGURATIONS: [&str; 3] = ["divvy-config", "divvy-node", "divvy-webhook"];
 const DEFINITIONS: [&str; 2] = ["gpunodes.divvy.dev", "gpuquotas.divvy.dev"];
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -111,7 +111,7 @@ impl<'a> Objects<'a> {
         }
         self.list(PLAIN, &["divvy", "services.json"], &core("services"), INSTALLED).await;
         let slices = of_group("discovery.k8s.io/v1", "endpointslices");
-        let own = "kubernetes.io/service-name in (divvy-apiserver,divvy-extender,divvy-webhook)";
+        let own = "kubernetes.io/service-name in (divvy-extender,divvy-webhook)";
         self.list(PLAIN, &["divvy", "endpointslices.json"], &slices, own).await;
         let leases = of_group("coordination.k8s.io/v1", "leases");
         self.named(PLAIN, &["divvy", "leases.json"], &leases, &["divvy-webhook"]).await;

@@ -18,7 +18,7 @@ const ADMIN: [(&str, &str); 4] = [
 fn pages(program: &str) -> Vec<(u16, &'static str, &'static str)> {
     let metrics = match program {
         "divvy-node" => 9402,
-        "divvy-webhook" | "divvy-apiserver" => 9403,
+        "divvy-webhook" => 9403,
         _ => return Vec::new(),
     };
     let admin = ADMIN.into_iter().map(|(page, file)| (PORT, page, file));

@@ -109,8 +109,9 @@ pub(super) fn of_aggregated_api(objects: &Objects) -> Option<Verdict> {
         let found =
             format!("{name} isn't available ({why}): API discovery reports errors, and namespaces aren't deleted");
         let namespace = &objects.namespace;
-        let pods = format!("kubectl get pods -n {namespace} -l app.kubernetes.io/name=divvy-apiserver");
-        Verdict::failed(found, format!("{pods}; to switch it off: kubectl delete {}", name.replace('/', " ")))
+        let switched =
+            format!("set aggregatedApi of divvy-webhook in {namespace} to on: deploy/aggregated-api/README.md");
+        Verdict::failed(found, format!("{switched}; to switch it off: kubectl delete {}", name.replace('/', " ")))
     })
 }
 

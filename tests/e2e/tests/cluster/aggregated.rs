@@ -4,13 +4,12 @@ use anyhow::{Context as _, ensure};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_testkit::pods::PodShape;
-use serde_json::json;
 
 const POD: &str = "aggregated";
 
 /// Lists, a watch while a pod comes and goes, discovery, and a caller who isn't the front proxy.
 pub(crate) async fn served(cluster: &mut Cluster) -> anyhow::Result<()> {
-    let apiserver = cluster.start_apiserver(&json!({})).await?;
+    let aggregated = cluster.switch_on_aggregated_api().await?;
     let infos = cluster.kubectl.run(&["get", "gpuinfos"]).await?;
     println!("{infos}");
     ensure!(infos.contains("node-a") && infos.contains("True"), "{infos}");
@@ -46,7 +45,7 @@ pub(crate) async fn served(cluster: &mut Cluster) -> anyhow::Result<()> {
         })
         .await?;
 
-    let address = apiserver.address;
+    let address = aggregated.address;
     let raw = format!("https://{address}/apis/metrics.nvidia.com/v1alpha1/podresources");
     let forged =
         ["--insecure", "--silent", "--show-error", "--max-time", "5", "--header", "X-Remote-User: admin", &raw];
@@ -54,5 +53,5 @@ pub(crate) async fn served(cluster: &mut Cluster) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&direct.stderr).into_owned();
     ensure!(!direct.status.success() && direct.stdout.is_empty(), "a caller without certificate was answered");
     println!("  without the front proxy: {}", said.trim());
-    cluster.stop_apiserver(apiserver).await
+    cluster.switch_off_aggregated_api(aggregated).await
 }

@@ -39,7 +39,7 @@ pub(crate) async fn through_a_forwarded_port(cluster: &mut Cluster) -> anyhow::R
 
 /// Creates a pod in the place of the daemon's, which is a process of the host here: it shares the host's network, and its port
 /// `http` is the daemon's. Returns its path.
-pub(crate) async fn stand_for_the_daemons_pod(cluster: &mut Cluster) -> anyhow::Result<String> {
+async fn stand_for_the_daemons_pod(cluster: &mut Cluster) -> anyhow::Result<String> {
     let port = json!({"name": "http", "containerPort": cluster.daemon.address.port()});
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -42,7 +42,7 @@ pub(crate) struct ForeignObject {
     pub(crate) unavailable: Option<String>,
 }
 
-/// System of an APIService that leads to divvy-apiserver.
+/// System of an APIService that leads to divvy-webhook.
 pub(crate) const AGGREGATED: &str = "Divvy's aggregated API";
 
 // === impl Reader ===
@@ -85,7 +85,7 @@ impl Reader<'_> {
             };
             let name = path.splitn(5, '/').last().unwrap_or(path).to_owned();
             let unavailable = unavailable(&found);
-            let is_ours = found["spec"]["service"]["name"] == "divvy-apiserver";
+            let is_ours = found["spec"]["service"]["name"] == "divvy-webhook";
             if is_ours && unavailable.is_none() {
                 continue;
             }

@@ -264,7 +264,7 @@ fn aggregated_api_is_named_while_nobody_answers() {
         wrong(|objects| objects.foreign = Ok(vec![object]))
     };
     assert_eq!(said(None), "");
-    let dead = said(Some("MissingEndpoints: endpoints for service/divvy-apiserver have no addresses"));
+    let dead = said(Some("MissingEndpoints: endpoints for service/divvy-webhook have no addresses"));
     assert!(
         dead.contains("isn't available (MissingEndpoints: ") && dead.contains("kubectl delete apiservices v1alpha1"),
         "{dead}"
