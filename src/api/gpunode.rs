@@ -1,5 +1,6 @@
 //! `GpuNode`: a node's cards and who holds them. Its status is written by that node's daemon alone.
 
+use divvy_region::Tier;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::transform::RecursiveTransform;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::card::CardId;
 use crate::pod::ContainerKind;
 use crate::quantity::{Cores, Memory};
-use crate::share::{Share, Tier};
+use crate::share::Share;
 
 /// Administrator's settings for a node's GPUs.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -22,8 +22,9 @@ pub mod share;
 pub mod usage;
 
 pub use card::{CardId, MigProfile, SlotId};
+pub use divvy_region::{Compute, ComputeLimit, Priority, Terms, Tier};
 pub use names::{ResourceName, ResourceNames};
 pub use pod::{ContainerKind, ContainerSpec};
 pub use quantity::{Cores, Memory};
 pub use request::{ContainerRequest, GpuRequest, MemoryAmount, Totals};
-pub use share::{Share, Tier};
+pub use share::Share;

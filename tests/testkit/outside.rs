@@ -6,7 +6,8 @@ use std::path::Path;
 use divvy_api::pod::peak;
 use divvy_api::request::Sharing;
 use divvy_api::{CardId, ContainerKind, ContainerRequest, GpuRequest, Memory, Share};
-use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
+use divvy_node::container::limits::{self, Limits};
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT};
 use divvy_placement::{Card, Held};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
@@ -239,5 +240,5 @@ fn read_limits(directory: &Path) -> Result<Limits, String> {
     let file = directory.join(LIMITS_FILE);
     let shown = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| format!("{shown}: {error}"))?;
-    text.parse().map_err(|error| format!("{shown}: {error}"))
+    limits::read(&text).map_err(|error| format!("{shown}: {error}"))
 }

@@ -162,7 +162,7 @@ impl Share {
             cores: fields.required::<Cores>("cores"),
             exclusive: fields.optional("exclusive").unwrap_or_default(),
         };
-        let tier = |card: CardId| Tier::of_share(&card, &part, Tier::default());
+        let tier = |card: CardId| part.tier_on(&card, Tier::default());
         Self {
             pod_uid: fields.required("podUid"),
             namespace: fields.required("namespace"),

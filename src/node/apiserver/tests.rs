@@ -1,7 +1,7 @@
 use divvy_api::annotation;
 use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::Sharing;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Totals};
+use divvy_api::{CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, MemoryAmount, Terms, Totals};
 use divvy_placement::{Link, Links};
 use proptest::prelude::*;
 use serde_json::json;
@@ -11,7 +11,7 @@ use super::node::{NodeStatusView, NodeView};
 use super::*;
 use divvy_node_core::allocator::ForeignHeld;
 use divvy_node_core::inventory::{CardHealth, CardInfo, CardSettings, Driver, MigInstance};
-use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part};
 use divvy_node_core::pod::Phase;
 
 const WHOLE: Scales = Scales::WHOLE;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use divvy_api::{Cores, Memory};
+use divvy_api::{Compute, Cores, Memory, Terms};
 use divvy_node_core::inventory::MigInstance;
 use divvy_node_core::pod::PodRef;
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ impl Host {
 
     fn limits(&self, nonce: &str) -> Limits {
         let text = fs::read_to_string(self.path(&format!("run/containers/{nonce}/limits/limits")));
-        text.expect("a limits file").parse().expect("a whole one")
+        limits::read(&text.expect("a limits file")).expect("a whole one")
     }
 }
 

@@ -7,14 +7,15 @@ use divvy_api::annotation::PolicyName;
 use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::Defaults;
 use divvy_api::{
-    CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceNames, Share, SlotId, Tier,
+    CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceNames, Share, SlotId, Terms,
+    Tier,
 };
 use divvy_placement::{Link, Links, Policy};
 
 use crate::allocator::{AllocationSettings, Allocator, Choice, Refusal};
 use crate::inventory::{CardHealth, CardInfo, Inventory, MigInstance};
 use crate::ledger::reconcile::FoundContainer;
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
 use crate::pod::{ContainerState, Phase, Pod, PodList};
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, SetupError};
 

@@ -1,7 +1,7 @@
-use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, Share, Totals};
+use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Memory, Share, Terms, Totals};
 
 use super::*;
-use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part};
 use divvy_node_core::pod::PodRef;
 
 fn listing(numa_topology: bool) -> Listing {

@@ -7,7 +7,8 @@ use std::path::Path;
 use divvy_api::gpunode::Scales;
 use divvy_api::pod::peak;
 use divvy_api::{CardId, ContainerKind, Memory, Share, Tier};
-use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
+use divvy_node::container::limits::{self, Limits};
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use divvy_testkit::outside::Given;
 use fake_kubelet::devices::Ids;
@@ -91,7 +92,7 @@ impl Node {
             .all(|id| self.cards.iter().any(|card| card.id == *id && card.settings.tier == Some(Tier::Accounting)))
         {
             prop_assert_eq!(
-                limits(answer).map(|limits| limits.tier),
+                limits(answer).map(|limits| limits.terms.tier),
                 Some(Tier::Accounting),
                 "{}: of cards of that tier",
                 at
@@ -176,7 +177,7 @@ impl ListedPod {
 /// What the container finds in its limits.
 fn limits(answer: &ContainerAllocateResponse) -> Option<Limits> {
     let mount = answer.mounts.iter().find(|mount| mount.container_path == LIMITS_MOUNT)?;
-    fs::read_to_string(Path::new(&mount.host_path).join(LIMITS_FILE)).ok()?.parse().ok()
+    limits::read(&fs::read_to_string(Path::new(&mount.host_path).join(LIMITS_FILE)).ok()?).ok()
 }
 
 fn shares(answer: &ContainerAllocateResponse) -> Shares {
