@@ -20,6 +20,7 @@ mod strategy;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -130,8 +131,10 @@ impl Containers {
         Ok(directories)
     }
 
+    /// Implementation of the tier that the container was prepared for; `None` where it can't be served any more.
     fn isolation_of(&self, container: &AllocatedContainer<'_>) -> Option<&dyn Isolation> {
-        self.isolation.of(container.terms.tier)
+        iter::successors(Some(&*self.isolation), |isolation| isolation.base())
+            .find(|isolation| isolation.tier() == container.terms.tier)
     }
 
     /// Gives each new region a file system of its own from now on, or says why that isn't possible here: then tenants can fill

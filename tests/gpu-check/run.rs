@@ -245,7 +245,7 @@ impl<'a> Node<'a> {
             _ => None,
         };
         let config = Keys::from_env(env).and_then(Keys::into_config)?;
-        let containers = Containers::new((&config).into(), isolation::select(&config)?.install(&run_dir)?);
+        let containers = Containers::new((&config).into(), isolation::select(&config)?.install(&config)?);
         Ok(Self { site, card: site.uuid.parse()?, run_dir, containers, tenants: Vec::new() })
     }
 

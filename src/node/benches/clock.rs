@@ -107,7 +107,7 @@ fn delivery(root: &Path, run_dir: &Path) -> anyhow::Result<Containers> {
         _ => None,
     };
     let config = Keys::from_env(env).and_then(Keys::into_config)?;
-    Ok(Containers::new((&config).into(), isolation::select(&config)?.install(run_dir)?))
+    Ok(Containers::new((&config).into(), isolation::select(&config)?.install(&config)?))
 }
 
 /// Processor time of this process; but for the clock nothing runs while it is measured.

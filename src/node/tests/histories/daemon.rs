@@ -162,10 +162,6 @@ impl Isolation for Unenforced {
     fn tier(&self) -> Tier {
         Tier::Shim
     }
-
-    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
-        (tier == Tier::Shim).then_some(self)
-    }
 }
 
 // === impl Daemon ===
