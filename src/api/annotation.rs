@@ -4,15 +4,16 @@
 //! passed over, as programs of different builds live together for hours: what an older one may not miss needs another `version`.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
+use divvy_region::{Compute, ComputeLimit, Priority, Terms, Tier};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::card_id::CardId;
 use crate::names::annotation as key;
-use crate::quantity::Cores;
 use crate::request::{GpuRequest, Sharing};
-use crate::share::{Share, Tier};
+use crate::share::Share;
 
 /// The version that this build writes and reads.
 pub const VERSION: &str = "v1";
@@ -133,8 +134,8 @@ pub struct Preferences {
     pub tier: Option<Tier>,
     /// What happens with idle compute.
     pub compute: Option<Compute>,
-    /// Percent of a GPU's compute, 1 to 100, up to which idle compute may be used; implies `burst`.
-    pub compute_limit: Option<Cores>,
+    /// How much of a GPU's compute it may have, with what is idle; implies `burst`.
+    pub compute_limit: Option<ComputeLimit>,
     /// Order on a shared card.
     pub priority: Option<Priority>,
     /// Whether a part of its memory may be host memory.
@@ -170,28 +171,6 @@ pub enum Numa {
     Prefer,
 }
 
-/// Use of idle compute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compute {
-    /// Never above the share.
-    #[default]
-    Cap,
-    /// May use idle time.
-    Burst,
-}
-
-/// Which containers get the time of a shared card that is guaranteed to nobody, or isn't used. Guaranteed compute isn't
-/// affected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Priority {
-    /// Goes first: while it is busy, containers of low priority get their guaranteed compute and no more.
-    High,
-    /// Goes last.
-    Low,
-}
-
 /// An annotation that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationError {
@@ -203,7 +182,7 @@ pub enum AnnotationError {
         /// What it says.
         value: String,
         /// What it may say.
-        allowed: &'static str,
+        allowed: String,
     },
     /// More than is compared with the cards of every node.
     #[error(
@@ -311,27 +290,11 @@ impl Document for Cards {
     const KEY: &'static str = key::CARDS;
 }
 
-// === impl Compute ===
+// === impl AnnotationError ===
 
-impl Compute {
-    /// The word that the annotation and limits files use.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cap => "cap",
-            Self::Burst => "burst",
-        }
-    }
-}
-
-// === impl Priority ===
-
-impl Priority {
-    /// The word that users write.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::High => "high",
-            Self::Low => "low",
-        }
+impl AnnotationError {
+    fn value(key: &'static str, value: &str, allowed: impl Display) -> Self {
+        Self::Value { key, value: start(value), allowed: allowed.to_string() }
     }
 }
 
@@ -341,7 +304,7 @@ impl Preferences {
     /// Reads the input annotations; absent ones are absent wishes.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Result<Self, AnnotationError> {
         let input = Input(annotations);
-        let compute = input.word(key::COMPUTE, "cap or burst")?;
+        let compute = input.word(key::COMPUTE, Compute::WORDS)?;
         Ok(Self {
             models: input.list(key::CARD_MODEL)?,
             avoid_models: input.list(key::AVOID_CARD_MODEL)?,
@@ -350,19 +313,20 @@ impl Preferences {
             node_policy: input.word(key::NODE_POLICY, POLICIES)?,
             card_policy: input.word(key::CARD_POLICY, POLICIES)?,
             numa: input.word(key::NUMA, "strict or prefer")?,
-            tier: input.word(key::TIER, "accounting, shim, mps or mig")?,
+            tier: input.word(key::TIER, Tier::WORDS)?,
             compute,
             compute_limit: input.compute_limit(compute)?,
-            priority: input.word(key::PRIORITY, "high or low")?,
+            priority: input.word(key::PRIORITY, Priority::WORDS)?,
             oversubscribe: input.word(key::OVERSUBSCRIBE, "true or false")?.unwrap_or(false),
             same_card: input.word(key::SAME_CARD, "true or false")?.unwrap_or(false),
         })
     }
 
-    /// What happens with idle compute: a limit above the share is one of its use.
-    pub fn compute(&self) -> Compute {
-        let unsaid = if self.compute_limit.is_some() { Compute::Burst } else { Compute::default() };
-        self.compute.unwrap_or(unsaid)
+    /// The terms of the pod's containers in this tier. A limit of compute above the share is one of idle compute's use.
+    pub fn terms(&self, tier: Tier) -> Terms {
+        let Self { compute, compute_limit, priority, .. } = *self;
+        let unsaid = if compute_limit.is_some() { Compute::Burst } else { Compute::default() };
+        Terms { tier, compute: compute.unwrap_or(unsaid), compute_limit, priority }
     }
 
     /// Whether the hardware must hold the pod to its shares: then each of its cards is a MIG instance that it has to itself.
@@ -399,28 +363,27 @@ impl Input<'_> {
 
     fn cards(&self, key: &'static str) -> Result<Vec<CardId>, AnnotationError> {
         let allowed = "GPU UUIDs such as GPU-8f6d…, separated by commas";
-        let parse =
-            |item: String| item.parse().map_err(|_uuid| AnnotationError::Value { key, value: start(&item), allowed });
+        let parse = |item: String| item.parse().map_err(|_uuid| AnnotationError::value(key, &item, allowed));
         self.list(key)?.into_iter().map(parse).collect()
     }
 
-    fn compute_limit(&self, compute: Option<Compute>) -> Result<Option<Cores>, AnnotationError> {
+    fn compute_limit(&self, compute: Option<Compute>) -> Result<Option<ComputeLimit>, AnnotationError> {
         let key = key::COMPUTE_LIMIT;
         let Some(text) = self.0.get(key) else { return Ok(None) };
-        let refused = |allowed| AnnotationError::Value { key, value: start(text), allowed };
-        let percent = text.parse().ok().filter(|percent| (1..=100).contains(percent));
-        let percent = percent.ok_or_else(|| refused("1 to 100, in percent of a GPU"))?;
+        let refused = |allowed| AnnotationError::value(key, text, allowed);
+        let limit = text.parse().ok().and_then(ComputeLimit::new);
+        let limit = limit.ok_or_else(|| refused("1 to 100, in percent of a GPU"))?;
         if compute == Some(Compute::Cap) {
             return Err(refused("divvy.dev/compute: burst beside it, as cap uses no idle compute"));
         }
-        Ok(Some(Cores::new(percent)))
+        Ok(Some(limit))
     }
 
     /// One of an enum's serde names.
     fn word<T: DeserializeOwned>(
         &self,
         key: &'static str,
-        allowed: &'static str,
+        allowed: impl Display,
     ) -> Result<Option<T>, AnnotationError> {
         let Some(text) = self.0.get(key) else { return Ok(None) };
         let word = match text.as_str() {
@@ -428,8 +391,7 @@ impl Input<'_> {
             "false" => false.into(),
             text => serde_json::Value::from(text),
         };
-        let refused = |_serde| AnnotationError::Value { key, value: start(text), allowed };
-        serde_json::from_value(word).map(Some).map_err(refused)
+        serde_json::from_value(word).map(Some).map_err(|_serde| AnnotationError::value(key, text, allowed))
     }
 }
 
@@ -438,7 +400,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::quantity::Memory;
+    use crate::quantity::{Cores, Memory};
 
     fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -581,8 +543,11 @@ mod tests {
     fn limit_of_idle_compute_implies_its_use() {
         let read = |pairs| Preferences::from_annotations(&annotations(pairs));
         let limited = read(&[(key::COMPUTE_LIMIT, "60")]).expect("valid");
-        assert_eq!((limited.compute(), limited.compute_limit), (Compute::Burst, Some(Cores::new(60))));
-        assert_eq!(read(&[]).expect("valid").compute(), Compute::Cap);
+        assert_eq!(
+            limited.terms(Tier::Shim),
+            Terms { tier: Tier::Shim, compute: Compute::Burst, compute_limit: ComputeLimit::new(60), priority: None }
+        );
+        assert_eq!(read(&[]).expect("valid").terms(Tier::default()), Terms::default());
         let contradiction = read(&[(key::COMPUTE_LIMIT, "60"), (key::COMPUTE, "cap")]).expect_err("refused");
         assert!(
             contradiction.to_string().contains("\"60\" is not allowed: expected divvy.dev/compute: burst beside it")

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::card_id::{CardId, MigProfile};
 use crate::links::Links;
 use crate::quantity::{Cores, Memory};
-use crate::share::Tier;
+use divvy_region::Tier;
 
 /// The GPUs of one node, and what is the node's and not a GPU's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

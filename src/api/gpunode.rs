@@ -3,6 +3,7 @@
 
 mod report;
 
+use divvy_region::Tier;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::transform::RecursiveTransform;
@@ -14,7 +15,7 @@ use crate::card_id::CardId;
 use crate::links::LinkedCards;
 use crate::pod::ContainerKind;
 use crate::quantity::{Cores, Memory};
-use crate::share::{Share, Tier};
+use crate::share::Share;
 pub use report::GpuNodeReport;
 
 /// Administrator's settings for a node's GPUs.

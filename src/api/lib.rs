@@ -25,9 +25,10 @@ pub mod usage;
 
 pub use card::{Card, Health, MigInstance, NodeCards};
 pub use card_id::{CardId, MigProfile, SlotId};
+pub use divvy_region::{Compute, ComputeLimit, Priority, Terms, Tier};
 pub use links::{Link, Links};
 pub use names::{ResourceName, ResourceNames};
 pub use pod::{ContainerKind, ContainerSpec};
 pub use quantity::{Cores, Memory};
 pub use request::{ContainerRequest, GpuRequest, MemoryAmount, Totals};
-pub use share::{Share, Tier};
+pub use share::Share;

@@ -1,8 +1,8 @@
-//! Shares: what one container holds on one card, and the tiers that enforce it.
+//! Shares: what one container holds on one card.
 
 use std::fmt;
-use std::str::FromStr;
 
+use divvy_region::Tier;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,26 +28,6 @@ pub struct Share {
     pub exclusive: bool,
 }
 
-/// How a share is enforced, weakest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Tier {
-    /// Bookkeeping alone: recorded in the ledger and the limits file, enforced by nothing.
-    #[default]
-    Accounting,
-    /// `libdivvy.so` inside the container.
-    Shim,
-    /// Limits of the MPS server, kept by the driver.
-    Mps,
-    /// The hardware, because the container has a MIG instance to itself.
-    Mig,
-}
-
-/// A tier that doesn't exist.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not a tier: expected accounting, shim, mps or mig")]
-pub struct UnknownTier(String);
-
 // === impl Share ===
 
 impl Share {
@@ -55,6 +35,12 @@ impl Share {
     #[must_use]
     pub fn on_card(&self) -> Memory {
         self.memory.saturating_sub(self.host)
+    }
+
+    /// Tier of this share of a card in a container of tier `otherwise`: a MIG instance held alone is enforced by hardware.
+    #[must_use]
+    pub fn tier_on(&self, card: &CardId, otherwise: Tier) -> Tier {
+        if self.exclusive && card.is_instance() { Tier::Mig } else { otherwise }
     }
 }
 
@@ -88,50 +74,6 @@ impl fmt::Display for Share {
         }
         write!(f, ", {} cores", self.cores)?;
         if self.exclusive { f.write_str(", exclusive") } else { Ok(()) }
-    }
-}
-
-// === impl Tier ===
-
-impl Tier {
-    /// The name that annotations, metrics and configuration use.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Accounting => "accounting",
-            Self::Shim => "shim",
-            Self::Mps => "mps",
-            Self::Mig => "mig",
-        }
-    }
-
-    /// Whether a node of this tier serves a pod that requests `wanted`: a weaker tier, the same one, or `mig` where the node
-    /// has MIG instances, whose tier is the hardware's whatever the node's is.
-    #[must_use]
-    pub fn serves(self, wanted: Self, has_instances: impl FnOnce() -> bool) -> bool {
-        wanted <= self || (wanted == Self::Mig && has_instances())
-    }
-
-    /// Tier of a share of this card in a container of tier `otherwise`: a MIG instance held alone is enforced by hardware.
-    #[must_use]
-    pub fn of_share(card: &CardId, share: &Share, otherwise: Self) -> Self {
-        if share.exclusive && card.is_instance() { Self::Mig } else { otherwise }
-    }
-}
-
-impl FromStr for Tier {
-    type Err = UnknownTier;
-
-    fn from_str(text: &str) -> Result<Self, UnknownTier> {
-        [Self::Accounting, Self::Shim, Self::Mps, Self::Mig]
-            .into_iter()
-            .find(|tier| tier.as_str() == text)
-            .ok_or_else(|| UnknownTier(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -1,9 +1,9 @@
 //! HAMi, and 4paradigm's vGPU scheduler, which it comes from: on our own names, with other meanings of some values.
 
-use divvy_api::annotation::{Compute, DialectOutput};
+use divvy_api::annotation::DialectOutput;
 use divvy_api::config::DefaultMemory;
 use divvy_api::names::annotation::{CARD_POLICY, COMPUTE, NODE_POLICY, NUMA, PRIORITY};
-use divvy_api::{MemoryAmount, ResourceNames};
+use divvy_api::{Compute, MemoryAmount, ResourceNames};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;

@@ -17,7 +17,7 @@ use divvy_api::ContainerRequest;
 
 use crate::pod::PodRef;
 pub use allocations::{Allocations, Change};
-pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
+pub use entry::{BadNonce, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry};
 pub use journal::{Damage, JournalHealth, ReplayReport, Rewrite, Rewritten};
 use journal::{Journal, Replay, UnknownVersion};
 

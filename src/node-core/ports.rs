@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use divvy_api::{CardId, Share, Tier};
+use divvy_api::{CardId, Share, Terms, Tier};
 
 use crate::ledger::reconcile::FoundContainer;
-use crate::ledger::{Holding, Nonce, Terms};
+use crate::ledger::{Holding, Nonce};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 
 /// Tells which pods this node has, by the kubelet and by the API server.

@@ -9,6 +9,7 @@ use divvy_runtime::settings::FileFlags;
 pub use divvy_runtime::settings::{EX_USAGE, Stop};
 
 use crate::config::{Config, ConfigError, Keys};
+use crate::container::isolation;
 
 /// Share the GPUs of this node among the pods that the kubelet admits
 #[derive(Debug, Parser)]
@@ -73,7 +74,8 @@ pub fn parse(
 }
 
 fn command() -> Command {
-    divvy_runtime::settings::described::<Keys>(CommandLine::command())
+    let command = CommandLine::command().mut_arg("tier", |tier| tier.help(isolation::help()));
+    divvy_runtime::settings::described::<Keys>(command)
 }
 
 // === impl Sources ===

@@ -35,7 +35,7 @@ pub use kubelet_url::KubeletUrl;
 pub use memory_override::{MemoryOverride, memory_of};
 use overrides::Selector;
 pub use strategy::{DeviceListStrategy, Strategy};
-pub use values::{HostMemory, MigStrategy, Scale, Served};
+pub use values::{HostMemory, MigStrategy, Scale, TierChoice};
 
 divvy_runtime::keys! {
     file {
@@ -81,8 +81,8 @@ divvy_runtime::keys! {
     default_cores: Within<0, 99> = Within::new(0),
     /// Policy that chooses a pod's GPUs: binpack, spread, random, least-fragmentation or topology
     card_policy: PolicyName = PolicyName::default(),
-    /// Isolation tier: accounting (shares aren't enforced), shim (by libdivvy in the container), mps (also by CUDA's multi-process service), mig (whole MIG instances only) or auto (the strongest of the first three that the node supports)
-    tier: Served = Served::default(),
+    /// Isolation tier, or auto
+    tier: TierChoice = TierChoice::default(),
     /// Namespaces whose pods may ask for tier accounting: their shares are then recorded and not enforced, except where MPS has the GPUs
     accounting_namespaces: List<String> = List(Vec::new()),
     /// Path of libdivvy.so in the daemon's filesystem; it is copied to stateDir and preloaded into containers

@@ -20,6 +20,7 @@ mod strategy;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,8 +29,8 @@ use divvy_api::{CardId, Share, Tier};
 
 use crate::config::{Config, DeviceListStrategy, Strategy};
 use divvy_node_core::inventory::Inventory;
+use divvy_node_core::ledger::Nonce;
 use divvy_node_core::ledger::reconcile::FoundContainer;
-use divvy_node_core::ledger::{Nonce, Terms};
 use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, Mount, SetupError};
 
 use self::isolation::Isolation;
@@ -121,7 +122,7 @@ impl Containers {
 
     /// Makes the container's directories and writes its limits: last, as a container without limits can't use its GPUs.
     fn write(&self, container: &AllocatedContainer<'_>) -> Result<Container, SetupError> {
-        let limits = Limits::try_from(container)?;
+        let limits = limits::write(container)?;
         let directories = self.directories.make(container.nonce, container.shares.len())?;
         if let Some(isolation) = self.isolation_of(container) {
             isolation.prepare(&directories, &container.shares)?;
@@ -130,8 +131,10 @@ impl Containers {
         Ok(directories)
     }
 
+    /// Implementation of the tier that the container was prepared for; `None` where it can't be served any more.
     fn isolation_of(&self, container: &AllocatedContainer<'_>) -> Option<&dyn Isolation> {
-        self.isolation.of(container.terms.tier)
+        iter::successors(Some(&*self.isolation), |isolation| isolation.base())
+            .find(|isolation| isolation.tier() == container.terms.tier)
     }
 
     /// Gives each new region a file system of its own from now on, or says why that isn't possible here: then tenants can fill
@@ -332,10 +335,7 @@ impl ContainerSetup for Containers {
 
     fn find(&self, pod_uid: &str, container: &str) -> Option<FoundContainer> {
         let (nonce, limits) = self.directories.find(pod_uid, container)?;
-        let shown = |Limits { tier, compute, compute_limit, priority, cards, .. }| {
-            (Terms { tier, compute, compute_limit, priority }, cards)
-        };
-        let (terms, shares) = limits.map(shown).unwrap_or_default();
+        let (terms, shares) = limits.map(|limits| (limits.terms, limits.cards)).unwrap_or_default();
         Some(FoundContainer { nonce, terms, shares })
     }
 
@@ -352,44 +352,6 @@ impl ContainerSetup for Containers {
         self.sweep(&stay)?;
         self.directories.wake_removal();
         Ok(())
-    }
-}
-
-// === impl Limits ===
-
-impl TryFrom<&AllocatedContainer<'_>> for Limits {
-    type Error = SetupError;
-
-    fn try_from(container: &AllocatedContainer<'_>) -> Result<Self, SetupError> {
-        let AllocatedContainer { pod, name, shares, terms, .. } = container;
-        let Terms { tier, compute, compute_limit, priority } = terms;
-        let field = |field, value: &str| {
-            let legal = limits::is_field(value);
-            legal.then(|| value.to_owned()).ok_or_else(|| {
-                SetupError(format!(
-                    "{field} {value:?} can't be written to the limits file: expected 1 to 253 letters, digits, '-', '_' and '.'"
-                ))
-            })
-        };
-        let container = field("container name", name)?;
-        if shares.is_empty() {
-            return Err(SetupError(format!("container \"{container}\" has no GPU allocated")));
-        }
-        let mut seen = HashSet::new();
-        if let Some((card, _)) = shares.iter().find(|(card, _)| !seen.insert(card)) {
-            return Err(SetupError(format!("{card} is listed twice")));
-        }
-        Ok(Self {
-            tier: *tier,
-            compute: *compute,
-            compute_limit: *compute_limit,
-            priority: *priority,
-            pod_uid: field("pod UID", &pod.uid)?,
-            namespace: field("namespace", &pod.namespace)?,
-            pod: field("pod name", &pod.name)?,
-            container,
-            cards: shares.clone(),
-        })
     }
 }
 

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use divvy_api::Tier;
 use divvy_node_core::Daemon;
 use divvy_node_core::allocator::{Allocator, lock};
 use divvy_node_core::inventory::Inventory;
@@ -37,7 +36,8 @@ use crate::apiserver::{BoundPods, Publisher, States};
 use crate::args::{Effective, Job, Sources, Stop};
 use crate::cgroups::PodCgroups;
 use crate::container::clock::View;
-use crate::container::{Containers, clock, isolation};
+use crate::container::isolation::{self, Need};
+use crate::container::{Containers, clock};
 use crate::http::{self, Pages};
 use crate::kubelet::age::KubeletAge;
 use crate::kubelet::client::PodListClient;
@@ -129,7 +129,7 @@ async fn run(
     replay.to_string().lines().for_each(|note| warn!("journal: {note}"));
     // Labels may be fresh from the API server, which may be away at the next start.
     desired.remember(&config.state_dir);
-    let mut containers = Containers::new((&config).into(), selection.install(&config.run_dir)?);
+    let mut containers = Containers::new((&config).into(), selection.install(&config)?);
     if let Err(problem) = containers.bound_regions() {
         warn!("containers can fill the file system of runDir with what they write to their region: {problem}");
     }
@@ -224,7 +224,7 @@ async fn run(
     };
 
     // Where the driver divides the cards there may still be containers that were made for the shim.
-    if matches!(tier, Tier::Shim | Tier::Mps) {
+    if isolation::needs(tier, Need::Library) {
         let (shared, mut cards) = (Arc::clone(&allocator), inventory.clone());
         let mut published = None;
         let view = move |known| {
@@ -267,7 +267,7 @@ async fn run(
         serving::watch(Arc::clone(&daemon), doubt, registration.clone(), serving_sender, stop.clone()),
     );
     tasks.spawn("usage", usage::watch(watcher, stop.clone()));
-    if tier == Tier::Mps {
+    if isolation::needs(tier, Need::Service) {
         let problem = move || containers.problem();
         tasks.spawn("tier", isolation::watch(problem, stop.clone()));
     }

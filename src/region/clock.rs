@@ -16,6 +16,7 @@
 use crate::bucket::Share;
 use crate::layout::{InvalidRegion, LINE};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
+use crate::terms::{Compute, Priority};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -105,27 +106,6 @@ pub fn weight(in_flight_ns: u64) -> u32 {
     u32::try_from(parts).unwrap_or(FULL_WEIGHT).max(u32::from(in_flight_ns > 0))
 }
 
-/// Whether a container may use time that others leave idle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compute {
-    /// Never above its share.
-    Cap,
-    /// May use what the busy tenants' guarantees leave.
-    Burst,
-}
-
-/// Who is served first where there isn't enough time for all. Guaranteed shares are kept in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Priority {
-    /// Containers of low priority yield while it is at work.
-    High,
-    /// Neither yields nor is yielded to.
-    #[default]
-    Normal,
-    /// While a container of high priority is at work it has its guaranteed share, or [`MIN_PARTS`] if it has none.
-    Low,
-}
-
 /// A container's guaranteed share of a card, and what it may have beyond that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entitlement {
@@ -136,7 +116,7 @@ pub struct Entitlement {
     /// The most that it has in all; never less than its guaranteed share.
     pub limit: Share,
     /// Order in which idle time is given where there isn't enough for all.
-    pub priority: Priority,
+    pub priority: Option<Priority>,
 }
 
 /// The daemon's side of a page; a page has one.
@@ -222,16 +202,16 @@ impl Page {
 
 impl Busy {
     /// Counts one more busy container, by the sum of its processes' weights, with a guaranteed share, or none.
-    pub fn add(&mut self, weight: u32, guaranteed: Share, priority: Priority) {
+    pub fn add(&mut self, weight: u32, guaranteed: Share, priority: Option<Priority>) {
         let (parts, nothing) = (guaranteed.parts(), u32::from(guaranteed.parts() == 0));
         self.tenants = self.tenants.saturating_add(1);
         self.weight = self.weight.saturating_add(weight);
         self.guaranteed = self.guaranteed.saturating_add(parts);
         self.unguaranteed = self.unguaranteed.saturating_add(nothing);
         match priority {
-            Priority::High => self.high = self.high.saturating_add(1),
-            Priority::Normal => {}
-            Priority::Low => {
+            None => {}
+            Some(Priority::High) => self.high = self.high.saturating_add(1),
+            Some(Priority::Low) => {
                 self.low_guaranteed = self.low_guaranteed.saturating_add(parts);
                 self.low_unguaranteed = self.low_unguaranteed.saturating_add(nothing);
             }
@@ -280,7 +260,7 @@ impl Reading {
         let Busy { mut guaranteed, mut unguaranteed, high, low_guaranteed, low_unguaranteed, .. } = self.busy;
         let mut whole = Share::WHOLE.parts();
         if high > 0 {
-            if priority == Priority::Low {
+            if priority == Some(Priority::Low) {
                 return if share.parts() == 0 { Share::of(MIN_PARTS) } else { share };
             }
             // The others divide what those who make way leave.

@@ -21,6 +21,7 @@
 //! - [`map`]: that page in the daemon's memory.
 //! - [`snapshot`]: a region as the daemon reads it.
 //! - [`limits`] and [`overhead`]: the daemon's files for a container, written and read.
+//! - [`terms`]: how a container's shares are enforced; the words for it that all parts of Divvy share.
 //!
 //! It knows neither CUDA nor, but for [`map`], files. Locks and liveness come in through [`slots::Locks`], time as nanoseconds of
 //! `CLOCK_MONOTONIC`.
@@ -46,11 +47,13 @@ pub mod slots;
 #[cfg(not(loom))] // loom's atomics are larger than what they stand for
 pub mod snapshot;
 mod sync;
+pub mod terms;
 
 pub use accounts::{Account, Accounts, MemoryLimit, Reservation};
 pub use bucket::{Estimate, Gate, Share};
 pub use layout::{InvalidRegion, Region};
 pub use slots::{Locks, Owner};
+pub use terms::{Compute, ComputeLimit, Priority, Terms, Tier};
 
 #[cfg(test)]
 mod tests;

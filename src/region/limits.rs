@@ -23,8 +23,8 @@
 
 use core::fmt::{self, Display, Write};
 
-use crate::clock::{Compute, Priority};
 use crate::layout::CARDS;
+use crate::terms::{ComputeLimit, Terms, Tier};
 
 #[cfg(test)]
 mod tests;
@@ -40,25 +40,19 @@ pub const LONGEST: usize = 16 << 10;
 /// The length of the longest UUID: `NVML_DEVICE_UUID_V2_BUFFER_SIZE`.
 pub const UUID: usize = 96;
 
-/// The contents of a file. `C` is what lists the cards.
-#[derive(Clone, Debug)]
-pub struct Limits<'a, C> {
-    /// The isolation tier, in the words of the daemon's configuration.
-    pub tier: &'a str,
-    /// Whether idle time of others may be used.
-    pub compute: Compute,
-    /// Percent of a card's compute, 1 to 100, up to which it may; `None`: all of it.
-    pub compute_limit: Option<u32>,
-    /// Order in which idle time is given where there isn't enough for all.
-    pub priority: Priority,
+/// The contents of a file. `T` is text, `C` what lists the cards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits<T, C> {
+    /// How the shares are enforced.
+    pub terms: Terms,
     /// `metadata.uid` of the pod.
-    pub pod_uid: &'a str,
+    pub pod_uid: T,
     /// The pod's namespace.
-    pub namespace: &'a str,
+    pub namespace: T,
     /// The pod's name.
-    pub pod: &'a str,
+    pub pod: T,
     /// The container's name.
-    pub container: &'a str,
+    pub container: T,
     /// The container's cards, in the order of the accounting region; each once, at least one, at most [`CARDS`].
     pub cards: C,
 }
@@ -113,12 +107,25 @@ pub(crate) fn is_uuid(text: &str) -> bool {
 
 // === impl Limits ===
 
-impl<'a> Limits<'a, Cards<'a>> {
+impl<'a> Limits<&'a str, Cards<'a>> {
     /// Reads a whole file.
     ///
     /// # Errors
     /// [`Malformed`] names the first line that is wrong.
     pub fn read(text: &'a str) -> Result<Self, Malformed<'a>> {
+        Self::read_with(text, |tier| tier.parse().ok())
+    }
+
+    /// Reads a whole file in the container that it is about: a tier that a newer daemon has changed to is as `accounting`, as
+    /// the library enforces nothing of it.
+    ///
+    /// # Errors
+    /// As [`Limits::read`].
+    pub fn read_in_container(text: &'a str) -> Result<Self, Malformed<'a>> {
+        Self::read_with(text, |tier| is_field(tier).then(|| tier.parse().unwrap_or(Tier::Accounting)))
+    }
+
+    fn read_with(text: &'a str, tier: impl Fn(&str) -> Option<Tier>) -> Result<Self, Malformed<'a>> {
         let (first, _) = text.split_once('\n').unwrap_or((text, ""));
         if first != HEADER {
             return Err(Malformed { line: 1, found: first, expected: HEADER });
@@ -133,8 +140,8 @@ impl<'a> Limits<'a, Cards<'a>> {
             let line = lines.next().map(|(at, found)| Malformed { line: at + 1, found, expected });
             line.unwrap_or(Malformed { expected, ..end })
         };
-        let tier = next("tier <tier>").parse(|line| line.strip_prefix("tier ").filter(|tier| is_field(tier)))?;
-        let (compute, priority, compute_limit) = next(COMPUTE).parse(compute)?;
+        let tier = next("tier <tier>").parse(|line| tier(line.strip_prefix("tier ")?))?;
+        let terms = next(COMPUTE).parse(|line| terms(tier, line))?;
         let [pod_uid, namespace, pod] = next(POD).parse(|line| fields(line.strip_prefix("pod ")?))?;
         let [container] = next(CONTAINER).parse(|line| fields(line.strip_prefix("container ")?))?;
         let cards = Cards(body);
@@ -148,29 +155,26 @@ impl<'a> Limits<'a, Cards<'a>> {
             read += 1;
         }
         end.parse(|_| (read > 0).then_some(()))?;
-        Ok(Self { tier, compute, compute_limit, priority, pod_uid, namespace, pod, container, cards })
+        Ok(Self { terms, pod_uid, namespace, pod, container, cards })
     }
 }
 
-impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
+impl<'a, C: Iterator<Item = Card<'a>> + Clone> Limits<&str, C> {
     /// Writes the file, with a comment on the tier for people who open it.
     ///
     /// # Errors
     /// The error of `out`, if it can't be written.
-    pub fn write(self, out: &mut impl Write, comment: &str) -> fmt::Result {
-        let Self { tier, compute, compute_limit, priority, pod_uid, namespace, pod, container, cards } = self;
-        let compute = match compute {
-            Compute::Cap => "cap",
-            Compute::Burst => "burst",
-        };
-        let priority = match priority {
-            Priority::High => " high",
-            Priority::Normal => "",
-            Priority::Low => " low",
-        };
-        write!(out, "{HEADER}\n# {tier}: {comment}\ntier {tier}\ncompute {compute}{priority}")?;
+    pub fn write(self, out: &mut impl Write) -> fmt::Result {
+        let Self { terms, pod_uid, namespace, pod, container, cards } = self;
+        let Terms { tier, compute, compute_limit, priority } = terms;
+        let are_whole = tier != Tier::Mig && cards.clone().all(|card| card.exclusive);
+        let comment = if are_whole { "whole GPUs, allocated to no other container" } else { tier.comment() };
+        write!(out, "{HEADER}\n# {tier}: {comment}\ntier {tier}\ncompute {compute}")?;
+        if let Some(priority) = priority {
+            write!(out, " {priority}")?;
+        }
         if let Some(limit) = compute_limit {
-            write!(out, " limit {limit}")?;
+            write!(out, " limit {}", limit.percent())?;
         }
         out.write_char('\n')?;
         write!(out, "pod {pod_uid} {namespace} {pod}\ncontainer {container}\n")?;
@@ -186,25 +190,16 @@ impl<'a, C: Iterator<Item = Card<'a>>> Limits<'_, C> {
     }
 }
 
-fn compute(line: &str) -> Option<(Compute, Priority, Option<u32>)> {
+fn terms(tier: Tier, line: &str) -> Option<Terms> {
     let mut words = line.strip_prefix("compute ")?.split(' ').peekable();
-    let compute = match words.next()? {
-        "cap" => Compute::Cap,
-        "burst" => Compute::Burst,
-        _ => return None,
-    };
-    let priority = match words.next_if(|word| *word != "limit") {
-        None => Priority::Normal,
-        Some("high") => Priority::High,
-        Some("low") => Priority::Low,
-        Some(_) => return None,
-    };
-    let limit = match words.next() {
+    let compute = words.next()?.parse().ok()?;
+    let priority = words.next_if(|word| *word != "limit").map(str::parse).transpose().ok()?;
+    let compute_limit = match words.next() {
         None => None,
         // `next_if` has passed over everything else.
-        Some(_limit) => Some(u32::try_from(number(words.next()?)?).ok().filter(|limit| (1..=100).contains(limit))?),
+        Some(_limit) => Some(ComputeLimit::new(u32::try_from(number(words.next()?)?).ok()?)?),
     };
-    words.next().is_none().then_some((compute, priority, limit))
+    words.next().is_none().then_some(Terms { tier, compute, compute_limit, priority })
 }
 
 fn fields<const N: usize>(text: &str) -> Option<[&str; N]> {

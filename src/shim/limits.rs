@@ -15,17 +15,6 @@ pub(crate) struct Contents {
     length: usize,
 }
 
-/// What enforces shares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
-    /// This library.
-    Shim,
-    /// CUDA's multi-process service for compute; this library for memory, as the service limits each process by itself.
-    Mps,
-    /// Another tier, which the node has changed to since the library was loaded.
-    Other,
-}
-
 /// The UUID of a card, such as `GPU-8f6d…` or `MIG-…`.
 #[derive(Clone, Copy)]
 pub(crate) struct CardId(Text<{ UUID + 1 }>);
@@ -50,20 +39,8 @@ impl Contents {
         from_utf8(self.bytes.get(..self.length)?).ok()
     }
 
-    pub(crate) fn limits(&self) -> Result<Limits<'_, Cards<'_>>, Unread<'_>> {
-        Limits::read(self.text().ok_or(Unread::NotText)?).map_err(Unread::Malformed)
-    }
-}
-
-// === impl Tier ===
-
-impl Tier {
-    pub(crate) fn of(limits: &Limits<'_, Cards<'_>>) -> Self {
-        match limits.tier {
-            "shim" => Self::Shim,
-            "mps" => Self::Mps,
-            _ => Self::Other,
-        }
+    pub(crate) fn limits(&self) -> Result<Limits<&str, Cards<'_>>, Unread<'_>> {
+        Limits::read_in_container(self.text().ok_or(Unread::NotText)?).map_err(Unread::Malformed)
     }
 }
 

@@ -3,14 +3,14 @@
 use core::ffi::c_uint;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use divvy_region::clock::{Compute, Entitlement, Priority};
+use divvy_region::clock::Entitlement;
 use divvy_region::layout::{CARDS, Region};
 use divvy_region::limits::{Cards, Limits};
-use divvy_region::{Account, MemoryLimit, Share, overhead};
+use divvy_region::{Account, Compute, ComputeLimit, MemoryLimit, Priority, Share, Terms, Tier, overhead};
 
 use crate::cuda::{CUdevice, CUresult, CUuuid, ERROR_NOT_FOUND, ERROR_NOT_PERMITTED, SUCCESS};
 use crate::driver::cuda::{cuCtxGetDevice, cuDeviceGetUuid, cuDeviceGetUuid_v2};
-use crate::limits::{CardId, Contents, Tier, Unread};
+use crate::limits::{CardId, Contents, Unread};
 use crate::log;
 use crate::once::Once;
 use crate::sys;
@@ -161,14 +161,15 @@ impl Process {
         Some(process)
     }
 
-    fn apply(&self, limits: &Limits<'_, Cards<'_>>) {
-        let tier = Tier::of(limits);
-        self.compute.store(u8::from(limits.compute == Compute::Burst), Ordering::Relaxed);
-        self.compute_limit.store(limits.compute_limit.unwrap_or(100), Ordering::Relaxed);
-        self.is_low_priority.store(limits.priority == Priority::Low, Ordering::Relaxed);
+    fn apply(&self, limits: &Limits<&str, Cards<'_>>) {
+        let Terms { tier, compute, compute_limit, priority } = limits.terms;
+        self.compute.store(u8::from(compute == Compute::Burst), Ordering::Relaxed);
+        self.compute_limit.store(compute_limit.map_or(100, ComputeLimit::percent), Ordering::Relaxed);
+        self.is_low_priority.store(priority == Some(Priority::Low), Ordering::Relaxed);
+        // The node may have changed to another tier since the library was loaded.
+        let is_kept = matches!(tier, Tier::Shim | Tier::Mps);
         for card in limits.cards.clone() {
             if let Some(share) = self.find(&CardId::new(card.uuid)).and_then(|at| self.shares.get(at)) {
-                let is_kept = tier != Tier::Other;
                 share.memory.store(if is_kept { card.memory_bytes() } else { UNLIMITED }, Ordering::Relaxed);
                 share.host.store(if is_kept { card.host_bytes() } else { 0 }, Ordering::Relaxed);
                 // A card that nobody else uses is all theirs, whatever their share; what the driver divides needs no care.
@@ -327,7 +328,7 @@ impl Process {
     /// The guaranteed share, and what the container may have beyond that.
     pub(crate) fn entitlement(&self, card: usize) -> Entitlement {
         let compute = if self.compute.load(Ordering::Relaxed) == 0 { Compute::Cap } else { Compute::Burst };
-        let priority = if self.is_low_priority.load(Ordering::Relaxed) { Priority::Low } else { Priority::Normal };
+        let priority = self.is_low_priority.load(Ordering::Relaxed).then_some(Priority::Low);
         let limit = Share::of(self.compute_limit.load(Ordering::Relaxed).saturating_mul(100));
         Entitlement { share: self.share(card), compute, limit, priority }
     }

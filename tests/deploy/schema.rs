@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use divvy_api::Tier;
 use divvy_runtime::settings::KeySet;
 use serde_json::{Map, Value};
 
@@ -79,6 +80,22 @@ fn compare<K: KeySet>(path: &str, wanted: &BTreeSet<String>) {
         let refused = refusal::<K>(key, "nonsense").expect("a refusal");
         assert!(offered(&refused).is_none_or(|offered| offered == words), "{refused}");
     }
+}
+
+#[test]
+fn tiers_of_the_chart_are_those_of_the_daemon() {
+    let schema = schema();
+    let words = |path: &str| {
+        let words = schema.pointer(path).and_then(Value::as_array).expect(path);
+        words.iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let tiers =
+        |is_listed: fn(Tier) -> bool| Tier::ALL.iter().filter(move |tier| is_listed(**tier)).map(Tier::to_string);
+    let node = "/definitions/node/properties";
+    let all: Vec<_> = ["auto".to_owned()].into_iter().chain(tiers(|_| true)).collect();
+    assert_eq!(words(&format!("{node}/tier/enum")), all);
+    let of_gpus: Vec<_> = tiers(Tier::is_per_gpu).collect();
+    assert_eq!(words(&format!("{node}/cardOverrides/items/properties/tier/enum")), of_gpus);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use divvy_api::CardId;
-use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, REGION_MOUNT};
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, REGION_MOUNT, limits};
 use divvy_testkit::outside::Given;
 
 use crate::namespace::KUBEPODS;
@@ -162,7 +162,7 @@ fn given(process: &Path, mounts: &BTreeSet<String>, minors: &BTreeMap<u32, CardI
     let limits = mounts.contains(LIMITS_MOUNT).then(|| {
         let file = process.join("root").join(LIMITS_MOUNT.trim_start_matches('/')).join(LIMITS_FILE);
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        text.parse().map_err(|error| format!("{}: {error}", file.display()))
+        limits::read(&text).map_err(|error| format!("{}: {error}", file.display()))
     });
     Given { named, limits }
 }

@@ -23,10 +23,11 @@ use divvy_api::{
     CardId, ContainerKind, ContainerSpec, Cores, Memory, MemoryAmount, ResourceNames, SlotId, Tier, quantity,
 };
 use divvy_node::config::Keys;
-use divvy_node::container::Limits;
+use divvy_node::container;
 use divvy_node::pod_list;
 use divvy_node_core::ledger::{Nonce, Part, journal};
 use divvy_node_core::pod::ContainerState;
+use divvy_region::limits::Limits;
 use divvy_simulate::trace;
 use fake_nvml::Scenario;
 
@@ -162,10 +163,14 @@ pub fn limits(bytes: &[u8]) {
     let plain =
         |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
     let text = text(bytes);
-    if let Ok(limits) = text.parse::<Limits>() {
-        let (read, written): (String, String) = (plain(text), plain(&limits.to_string()));
-        assert_eq!(read, written);
-    }
+    let Ok(limits) = Limits::read(text) else {
+        assert!(container::limits::read(text).is_err());
+        return;
+    };
+    let mut written = String::new();
+    limits.write(&mut written).expect("a string takes any text");
+    let (read, written): (String, String) = (plain(text), plain(&written));
+    assert_eq!(read, written);
 }
 
 /// The configuration file: what it makes, printed, is a file that says the same.

@@ -11,7 +11,7 @@ use std::{io, ptr};
 
 use anyhow::{Result, ensure};
 use divvy_region::Share;
-use divvy_region::clock::{Busy, Page, Priority, SAMPLE_PERIOD_NS, Writer};
+use divvy_region::clock::{Busy, Page, SAMPLE_PERIOD_NS, Writer};
 use divvy_region::layout::{self, LINE};
 use divvy_region::snapshot::weight;
 
@@ -82,7 +82,7 @@ fn busy(watched: &[Watched]) -> Busy {
     let mut busy = Busy::default();
     for (weight, watched) in watched.iter().map(|watched| (watched.weight(), watched)).filter(|(weight, _)| *weight > 0)
     {
-        busy.add(weight, Share::of(watched.cores * 100), Priority::Normal);
+        busy.add(weight, Share::of(watched.cores * 100), None);
     }
     busy
 }

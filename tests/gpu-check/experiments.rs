@@ -177,7 +177,7 @@ impl Step {
             }
             Held(cores, memory, beside) => {
                 let mut node = Node::new(site, name)?;
-                let held = node.prepare("program", part(memory, cores), divvy_api::annotation::Compute::Cap)?;
+                let held = node.prepare("program", part(memory, cores), divvy_api::Compute::Cap)?;
                 let _beside = Beside::start(&mut node, beside, (100 - cores) / beside.max(1), model, None)?;
                 let mut command = held.command(site, &words[0]);
                 service.iter().try_for_each(|service| service.mislead(&mut command, &held, CLIENT))?;

@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use divvy_api::annotation::Compute;
 use divvy_api::usage::{ContainerRef, ContainerUsage, RegionUsage};
-use divvy_api::{CardId, Cores, Memory, Share, Tier};
+use divvy_api::{CardId, Compute, Cores, Memory, Share, Terms, Tier};
 use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::container::clock::{self, View};
 use divvy_node::container::{Containers, isolation};
 use divvy_node::usage::{DriverMemoryTable, Overheads, Processes};
-use divvy_node_core::ledger::{Nonce, Terms};
+use divvy_node_core::ledger::Nonce;
 use divvy_node_core::pod::PodRef;
 use divvy_node_core::ports::{AllocatedContainer, ContainerSetup as _};
 use divvy_region::clock::DriverMemory;
@@ -246,7 +245,7 @@ impl<'a> Node<'a> {
             _ => None,
         };
         let config = Keys::from_env(env).and_then(Keys::into_config)?;
-        let containers = Containers::new((&config).into(), isolation::select(&config)?.install(&run_dir)?);
+        let containers = Containers::new((&config).into(), isolation::select(&config)?.install(&config)?);
         Ok(Self { site, card: site.uuid.parse()?, run_dir, containers, tenants: Vec::new() })
     }
 

@@ -9,7 +9,8 @@ use divvy_api::request::Sharing;
 use divvy_api::{
     Card, CardId, ContainerKind, ContainerRequest, GpuRequest, Health, Links, Memory, NodeCards, Share, Tier,
 };
-use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
+use divvy_node::container::limits::{self, Limits};
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT};
 use divvy_placement::{Held, NodeState};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 
@@ -251,5 +252,5 @@ fn read_limits(directory: &Path) -> Result<Limits, String> {
     let file = directory.join(LIMITS_FILE);
     let shown = file.display().to_string();
     let text = std::fs::read_to_string(file).map_err(|error| format!("{shown}: {error}"))?;
-    text.parse().map_err(|error| format!("{shown}: {error}"))
+    limits::read(&text).map_err(|error| format!("{shown}: {error}"))
 }

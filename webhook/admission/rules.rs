@@ -4,11 +4,11 @@
 //! None of this makes a limit a wall (the container's own command can still set a variable), but what is said in the
 //! spec is meant, or is a mistake; either is better answered here than found out on the card.
 
-use divvy_api::annotation::{Compute, Preferences, Priority};
+use divvy_api::annotation::Preferences;
 use divvy_api::container::{DEVICES_AS_MOUNTS, LIBRARY, LIMITS_MOUNT, PRELOAD_FILE, REGION_MOUNT, VISIBLE_DEVICES};
 use divvy_api::names::annotation::{COMPUTE, COMPUTE_LIMIT, INPUTS, OUTPUTS, OVERSUBSCRIBE, PRIORITY, SAME_CARD};
 use divvy_api::quantity::parse_count;
-use divvy_api::{ContainerRequest, GpuRequest, ResourceNames};
+use divvy_api::{Compute, ContainerRequest, GpuRequest, Priority, ResourceNames};
 
 use super::pod::{EnvVar, Place, Pod, Quantity};
 use super::refusal::Refusal;
@@ -160,10 +160,10 @@ pub(super) fn oversubscription(
 pub(super) fn compute_limit(preferences: &Preferences, requests: &[ContainerRequest]) -> Vec<Refusal> {
     let Some(limit) = preferences.compute_limit else { return Vec::new() };
     let guaranteed = requests.iter().filter_map(|container| Some((container, container.request?)));
-    let beyond = guaranteed.filter(|(_, request)| !request.is_exclusive() && request.cores > limit);
+    let beyond = guaranteed.filter(|(_, request)| !request.is_exclusive() && request.cores.units() > limit.percent());
     let refusal = |(container, request): (&ContainerRequest, GpuRequest)| Refusal::BelowGuarantee {
         key: COMPUTE_LIMIT,
-        limit: limit.units(),
+        limit: limit.percent(),
         container: container.name.clone(),
         cores: request.cores.units(),
     };

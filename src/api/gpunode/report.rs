@@ -14,7 +14,8 @@ use crate::card_id::{CardId, MigProfile};
 use crate::config::SLOTS_PER_CARD;
 use crate::links::{LinkedCards, Links};
 use crate::quantity::Memory;
-use crate::share::{Share, Tier};
+use crate::share::Share;
+use divvy_region::Tier;
 
 /// A `GpuNode` as its readers have it: every GPU with its effective values.
 #[derive(Clone, Debug, Default, Resource)]

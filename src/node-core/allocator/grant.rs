@@ -10,7 +10,7 @@ use super::admission::{Admission, Allocated};
 use super::fits::Holder;
 use super::outputs::{self, Given};
 use super::{Allocator, Refusal, refusal};
-use crate::ledger::{Holding, Nonce, Origin, Part, Terms};
+use crate::ledger::{Holding, Nonce, Origin, Part};
 use crate::ports::{AllocatedContainer, ContainerResponse};
 
 /// Slots for a container of the pod under admission.
@@ -41,12 +41,8 @@ impl Allocator {
             self.judge(admission, grant, &parts)?;
         }
         let shares: Vec<_> = parts.iter().map(|part| (part.card.clone(), part.share)).collect();
-        let terms = Terms {
-            tier: if self.is_only_accounted(admission) { Tier::Accounting } else { self.tier_on(&shares) },
-            compute: preferences.compute(),
-            compute_limit: preferences.compute_limit,
-            priority: preferences.priority,
-        };
+        let tier = if self.is_only_accounted(admission) { Tier::Accounting } else { self.tier_on(&shares) };
+        let terms = preferences.terms(tier);
         let holding = Holding { nonce: Nonce::random(), parts, origin: Origin::Allocated, terms };
         let offered = holding.terms_under(self.tier()).tier;
         if let Some(wanted) = preferences.tier.filter(|wanted| *wanted > offered) {

@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant};
 
-use divvy_api::{ContainerKind, ContainerRequest, GpuRequest, Memory, ResourceNames, Totals};
+use divvy_api::{ContainerKind, ContainerRequest, GpuRequest, Memory, ResourceNames, Terms, Totals};
 
 use super::*;
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
 use crate::pod::{ContainerState, Phase, PodList};
 
 /// A pod whose app containers ask for these numbers of devices.

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use divvy_api::annotation::{Compute, Priority};
-use divvy_api::{CardId, ContainerRequest, Cores, Memory, Share, SlotId, Tier};
+use divvy_api::{CardId, ContainerRequest, Cores, Memory, Share, SlotId, Terms, Tier};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -42,22 +41,6 @@ pub struct Holding {
     /// How it is enforced.
     #[serde(default, skip_serializing_if = "Terms::are_weakest")]
     pub terms: Terms,
-}
-
-/// Isolation tier of a container: fixed at Allocate, because the answer, which the kubelet caches, brings what
-/// the tier needs into the container.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Terms {
-    /// The tier that the container was made for. No stronger one can be had without another Allocate.
-    pub tier: Tier,
-    /// What happens with compute that others leave idle.
-    pub compute: Compute,
-    /// The most that it has in all, where it may use that; `None`: all of the card.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compute_limit: Option<Cores>,
-    /// Priority where there isn't enough of that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Priority>,
 }
 
 /// A container's part of one card.
@@ -146,23 +129,8 @@ impl Holding {
     /// whatever the node serves, and else as the container was made for, as far as the node still serves that.
     pub fn terms_under(&self, served: Tier) -> Terms {
         let made_for = self.terms.under(served);
-        let tiers = self.parts.iter().map(|part| Tier::of_share(&part.card, &part.share, made_for.tier));
+        let tiers = self.parts.iter().map(|part| part.share.tier_on(&part.card, made_for.tier));
         Terms { tier: tiers.min().unwrap_or(made_for.tier), ..made_for }
-    }
-}
-
-// === impl Terms ===
-
-impl Terms {
-    /// These terms for parts of cards on a node that serves this tier. The hardware enforces no parts.
-    fn under(self, served: Tier) -> Self {
-        let is_of_whole = self.tier == Tier::Mig || served == Tier::Mig;
-        Self { tier: if is_of_whole { Tier::Accounting } else { self.tier.min(served) }, ..self }
-    }
-
-    /// Whether these are the terms of a holding of which nothing is known.
-    fn are_weakest(&self) -> bool {
-        *self == Self::default()
     }
 }
 
@@ -236,7 +204,24 @@ impl fmt::Display for Nonce {
 
 #[cfg(test)]
 mod tests {
+    use divvy_api::{Compute, ComputeLimit, Priority};
+
     use super::*;
+
+    /// An older daemon reads the journal after a rollback.
+    #[test]
+    fn terms_are_written_as_before() {
+        let weak = Terms { tier: Tier::Shim, ..Terms::default() };
+        let limit = ComputeLimit::new(60);
+        let terms = Terms { compute: Compute::Burst, compute_limit: limit, priority: Some(Priority::Low), ..weak };
+        for (terms, text) in [
+            (weak, r#"{"tier":"shim","compute":"cap"}"#),
+            (terms, r#"{"tier":"shim","compute":"burst","compute_limit":60,"priority":"low"}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&terms).expect("JSON"), text);
+            assert_eq!(serde_json::from_str::<Terms>(text).expect("terms"), terms);
+        }
+    }
 
     #[test]
     fn nonce_has_one_spelling_and_is_a_file_name() {

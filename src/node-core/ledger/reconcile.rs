@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, Memory, ResourceNames, Share, SlotId};
+use divvy_api::{CardId, Memory, ResourceNames, Share, SlotId, Terms};
 
 use super::allocations::{Allocations, Change};
-use super::entry::{Nonce, PodEntry, Terms};
+use super::entry::{Nonce, PodEntry};
 use crate::foreign::ForeignDevices;
 use crate::inventory::Inventory;
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodRef};

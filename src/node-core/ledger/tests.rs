@@ -2,7 +2,7 @@ mod damage;
 mod histories;
 pub(crate) mod model;
 
-use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, Share};
+use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, Share, Terms};
 
 use super::*;
 

@@ -4,7 +4,7 @@ use divvy_api::links::LinkedCards;
 use divvy_api::request::Sharing;
 use divvy_api::{
     Card, CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Health, Link, Links, Memory, MemoryAmount,
-    MigInstance, Totals,
+    MigInstance, Terms, Totals,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -14,7 +14,7 @@ use super::node::{NodeStatusView, NodeView};
 use super::*;
 use divvy_node_core::allocator::ForeignHeld;
 use divvy_node_core::inventory::{DeviceInfo, Driver};
-use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part};
 use divvy_node_core::pod::Phase;
 
 const WHOLE: Scales = Scales::WHOLE;

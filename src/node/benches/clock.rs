@@ -5,12 +5,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use divvy_api::{CardId, Cores, Memory, Share, Tier};
+use divvy_api::{CardId, Cores, Memory, Share, Terms, Tier};
 use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::container::Containers;
 use divvy_node::container::clock::{self, Tenant, View};
 use divvy_node::container::isolation;
-use divvy_node_core::ledger::{Nonce, Terms};
+use divvy_node_core::ledger::Nonce;
 use divvy_node_core::pod::PodRef;
 use divvy_node_core::ports::{AllocatedContainer, ContainerSetup as _};
 use divvy_region::layout::{self, LINE, SLOTS};
@@ -107,7 +107,7 @@ fn delivery(root: &Path, run_dir: &Path) -> anyhow::Result<Containers> {
         _ => None,
     };
     let config = Keys::from_env(env).and_then(Keys::into_config)?;
-    Ok(Containers::new((&config).into(), isolation::select(&config)?.install(run_dir)?))
+    Ok(Containers::new((&config).into(), isolation::select(&config)?.install(&config)?))
 }
 
 /// Processor time of this process; but for the clock nothing runs while it is measured.

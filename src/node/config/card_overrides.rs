@@ -7,11 +7,12 @@ use divvy_api::gpunode::Scales;
 use divvy_api::{Card, CardId, Health, NodeCards, Tier};
 use divvy_node_core::inventory::{DeviceInfo, Inventory};
 use divvy_placement::{is_model_pattern, matches_model};
+use divvy_region::terms::Words;
 use divvy_runtime::settings::Within;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Config, ConfigError, Scale, Served};
+use super::{Config, ConfigError, Scale, TierChoice};
 
 /// Keys of some GPUs: a list in the file, and the same in one line wherever there is only text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -59,7 +60,7 @@ struct Entry {
     #[serde(skip_serializing_if = "Option::is_none")]
     slots_per_card: Option<Within<1, 256>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tier: Option<Served>,
+    tier: Option<TierChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_scale: Option<Scale>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -182,16 +183,11 @@ impl TryFrom<Entry> for CardOverride {
                 return Err(format!("an entry has {}: expected one of them", named.join(" and ")));
             }
         };
-        let tier = match entry.tier {
-            None => None,
-            Some(Served::Accounting) => Some(Tier::Accounting),
-            Some(Served::Shim) => Some(Tier::Shim),
-            Some(Served::Auto | Served::Mps | Served::Mig) => {
-                return Err(format!(
-                    "{gpus}: tier can be accounting or shim here: the others are for all GPUs of a node"
-                ));
-            }
-        };
+        let tier = entry.tier.and_then(TierChoice::named).filter(|tier| tier.is_per_gpu());
+        if entry.tier.is_some() && tier.is_none() {
+            let tiers: Vec<_> = Tier::ALL.iter().filter(|tier| tier.is_per_gpu()).collect();
+            return Err(format!("{gpus}: tier can be {} here: the others are for all GPUs of a node", Words(&tiers)));
+        }
         let settings = CardSettings {
             slots: entry.slots_per_card.map(Within::get),
             tier,
@@ -212,7 +208,7 @@ impl From<CardOverride> for Entry {
     fn from(CardOverride { gpus, settings }: CardOverride) -> Self {
         let keys = Self {
             slots_per_card: settings.slots.map(Within::new),
-            tier: settings.tier.map(|tier| if tier == Tier::Shim { Served::Shim } else { Served::Accounting }),
+            tier: settings.tier.map(|tier| TierChoice(Some(tier))),
             memory_scale: settings.memory_scale.map(Scale::of_percent),
             cores_scale: settings.cores_scale.map(Scale::of_percent),
             ..Self::default()
@@ -231,7 +227,7 @@ impl Config {
     /// The cards that NVML found with what is configured for them, on a node that serves `tier` and no stronger one.
     pub(crate) fn effective(&self, found: &Inventory, tier: Tier) -> Inventory {
         // The daemon serves the strongest tier that any card has.
-        let of_others = if self.tier == Served::Accounting { Tier::Accounting } else { tier };
+        let of_others = if self.tier.named() == Some(Tier::Accounting) { Tier::Accounting } else { tier };
         let scales = self.scales();
         let configured = |(card, device): (&Card, &DeviceInfo)| {
             let settings = self.card_overrides.settings(card, device);
@@ -261,9 +257,8 @@ impl Config {
         let is_scaled = |entry: &CardOverride| {
             served == Tier::Mig && (entry.settings.memory_scale.is_some() || entry.settings.cores_scale.is_some())
         };
-        let is_ruled_out = |entry: &&CardOverride| {
-            is_scaled(entry) || (entry.settings.tier.is_some() && matches!(served, Tier::Mps | Tier::Mig))
-        };
+        let is_ruled_out =
+            |entry: &&CardOverride| is_scaled(entry) || (entry.settings.tier.is_some() && !served.is_per_gpu());
         let Some(CardOverride { gpus, .. }) = self.card_overrides.0.iter().find(is_ruled_out) else { return Ok(()) };
         let keys = if served == Tier::Mig { "tier, memoryScale and coresScale" } else { "tier" };
         Err(ConfigError::Disagreement(format!(
@@ -301,7 +296,7 @@ mod tests {
     }
 
     /// What differs on each card from a node of tier `shim` without overrides.
-    fn applied(text: &str, tier: Served) -> [String; 3] {
+    fn applied(text: &str, tier: TierChoice) -> [String; 3] {
         let config = Config { card_overrides: from_text(text).expect(text), tier, ..config() };
         let inventory = config.effective(&inventory(), Tier::Shim);
         let said = |card: &Card| {
@@ -316,7 +311,7 @@ mod tests {
 
     #[test]
     fn gpus_are_selected_by_model_uuid_and_index() {
-        let by = |gpus: &str| applied(&format!("[{{{gpus}, slotsPerCard: 4}}]"), Served::Auto);
+        let by = |gpus: &str| applied(&format!("[{{{gpus}, slotsPerCard: 4}}]"), TierChoice::default());
         assert_eq!(by("model: L4"), ["4 slots", "", ""]);
         assert_eq!(by("model: H100"), ["", "4 slots", "4 slots"], "and its instances");
         assert_eq!(by("model: '=NVIDIA H100 80GB HBM3'"), ["", "4 slots", ""]);
@@ -328,7 +323,7 @@ mod tests {
     fn last_entry_with_a_key_counts() {
         let text = "[{model: NVIDIA, slotsPerCard: 8, coresScale: 1.5}, {index: 1, slotsPerCard: 2, memoryScale: 0.9}]";
         assert_eq!(
-            applied(text, Served::Auto),
+            applied(text, TierChoice::default()),
             ["8 slots cores 150%", "2 slots memory 90% cores 150%", "8 slots cores 150%"]
         );
     }
@@ -336,9 +331,9 @@ mod tests {
     #[test]
     fn others_keep_the_tier_of_the_node() {
         let text = "[{uuid: GPU-a, tier: shim}]";
-        assert_eq!(applied(text, Served::Accounting), ["", "accounting", "accounting"]);
-        assert_eq!(applied(text, Served::Shim), ["", "", ""]);
-        assert_eq!(applied("[{uuid: GPU-a, tier: accounting}]", Served::Auto), ["accounting", "", ""]);
+        assert_eq!(applied(text, TierChoice(Some(Tier::Accounting))), ["", "accounting", "accounting"]);
+        assert_eq!(applied(text, TierChoice(Some(Tier::Shim))), ["", "", ""]);
+        assert_eq!(applied("[{uuid: GPU-a, tier: accounting}]", TierChoice::default()), ["accounting", "", ""]);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use divvy_api::Memory;
 use divvy_api::gpunode::{Oversubscription, Scales};
+use divvy_api::{Memory, Tier};
 
-use super::{Advertise, Config, ConfigError, HostMemory, Scale, Served};
+use super::{Advertise, Config, ConfigError, HostMemory, Scale};
 
 const MEMINFO: &str = "/proc/meminfo";
 
@@ -40,7 +40,7 @@ impl Config {
                     .to_owned()
             }
             (false, true) => "set memoryScale above 1, or oversubscribeHostMemory to 0".to_owned(),
-            _ if self.tier != Served::Shim => {
+            _ if self.tier.named() != Some(Tier::Shim) => {
                 "only tier shim limits what a container has in host memory: set tier to shim, or memoryScale to 1 and \
                  oversubscribeHostMemory to 0"
                     .to_owned()

@@ -32,7 +32,7 @@ fn invalid_values_are_refused() {
         "https://n1?x",
         "https:n1",
     ]);
-    refused::<Served>(&["", "Shim", "MPS", "Mig", "none"]);
+    refused::<TierChoice>(&["", "Shim", "MPS", "Mig", "none"]);
     refused::<DeviceListStrategy>(&["", ",", "auto,envvar", "cdi", "envvar,x"]);
 }
 

@@ -14,22 +14,13 @@ pub struct Scale(u32);
 #[serde(try_from = "String", into = "String")]
 pub struct HostMemory(Memory);
 
-/// `tier`: one that this build can serve.
+/// The word for a tier that isn't named.
+const AUTO: &str = "auto";
+
+/// `tier`: the name of one, or `auto`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", rename_all = "lowercase")]
-pub enum Served {
-    /// The strongest that the node supports.
-    #[default]
-    Auto,
-    /// [`Tier::Accounting`].
-    Accounting,
-    /// [`Tier::Shim`]; the daemon exits where it isn't supported.
-    Shim,
-    /// [`Tier::Mig`], and nothing else.
-    Mig,
-    /// [`Tier::Mps`]; the daemon exits where it isn't supported.
-    Mps,
-}
+#[serde(try_from = "String", into = "&'static str")]
+pub struct TierChoice(pub(super) Option<Tier>);
 
 /// `migStrategy`, by the names of NVIDIA's plugin. GPUs out of MIG mode are cards in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,19 +116,29 @@ impl From<HostMemory> for String {
     }
 }
 
-// === impl Served ===
+// === impl TierChoice ===
 
-impl TryFrom<String> for Served {
+impl TierChoice {
+    /// The tier that is named, which the daemon serves or exits; `None`: the strongest that the node supports.
+    pub const fn named(self) -> Option<Tier> {
+        self.0
+    }
+}
+
+impl TryFrom<String> for TierChoice {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         match text.parse() {
-            _ if text == "auto" => Ok(Self::Auto),
-            Ok(Tier::Accounting) => Ok(Self::Accounting),
-            Ok(Tier::Shim) => Ok(Self::Shim),
-            Ok(Tier::Mps) => Ok(Self::Mps),
-            Ok(Tier::Mig) => Ok(Self::Mig),
-            Err(_unknown) => Err(format!("\"{text}\" is not a tier: expected auto, accounting, shim, mps or mig")),
+            _ if text == AUTO => Ok(Self(None)),
+            Ok(tier) => Ok(Self(Some(tier))),
+            Err(tiers) => Err(format!("\"{text}\" is not a tier: expected {AUTO}, {tiers}")),
         }
+    }
+}
+
+impl From<TierChoice> for &'static str {
+    fn from(TierChoice(tier): TierChoice) -> Self {
+        tier.map_or(AUTO, Tier::as_str)
     }
 }

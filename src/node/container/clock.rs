@@ -19,8 +19,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use divvy_api::annotation::Priority;
-use divvy_api::{CardId, Cores};
+use divvy_api::{CardId, Cores, Priority};
 use divvy_region::clock::{DriverMemory, SAMPLE_PERIOD_NS};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};

@@ -16,7 +16,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::files::{self, state};
-use super::limits::Limits;
+use super::limits::{self, Limits};
 use super::{mounts, removal};
 use divvy_node_core::ledger::Nonce;
 
@@ -199,7 +199,7 @@ impl Directories {
         };
         nonces(fs::read_dir(&self.root).ok()?).find_map(|nonce| {
             let text = self.read_limits(nonce)?;
-            let limits = text.parse().ok();
+            let limits = limits::read(&text).ok();
             is_of(&text, limits.as_ref()).then_some((nonce, limits))
         })
     }
@@ -208,7 +208,7 @@ impl Directories {
     /// one of these pods, by UID.
     pub(super) fn in_doubt(&self, live: &HashSet<Nonce>, unmatched: &HashSet<String>) -> HashSet<Nonce> {
         let is_in_doubt = |nonce: &Nonce| {
-            let limits = self.read_limits(*nonce).map(|text| text.parse::<Limits>());
+            let limits = self.read_limits(*nonce).map(|text| limits::read(&text));
             limits.is_some_and(|limits| limits.map_or(true, |limits| unmatched.contains(&limits.pod_uid)))
         };
         let dead = fs::read_dir(&self.root).into_iter().flat_map(nonces).filter(|nonce| !live.contains(nonce));
@@ -217,7 +217,7 @@ impl Directories {
 
     /// Whether the container has limits that this build can't read.
     pub(super) fn are_of_newer_build(&self, nonce: Nonce) -> bool {
-        self.read_limits(nonce).is_some_and(|text| text.parse::<Limits>().is_err())
+        self.read_limits(nonce).is_some_and(|text| limits::read(&text).is_err())
     }
 
     /// Text of the limits; `None` where none were written.
@@ -263,8 +263,8 @@ impl Container {
     }
 
     /// Writes the limits file, unless it has this content.
-    pub(super) fn write(&self, limits: &Limits) -> Result<(), SetupError> {
-        let (file, text) = (self.limits().join(LIMITS_FILE), limits.to_string());
+    pub(super) fn write(&self, text: &str) -> Result<(), SetupError> {
+        let file = self.limits().join(LIMITS_FILE);
         if fs::read_to_string(&file).is_ok_and(|written| written == text) {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use divvy_api::{Card, Cores, Links, Memory, MigInstance};
+use divvy_api::{Card, Compute, Cores, Links, Memory, MigInstance, Terms};
 use divvy_node_core::inventory::{DeviceInfo, MigPlace};
 use divvy_node_core::pod::PodRef;
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ impl Host {
 
     fn limits(&self, nonce: &str) -> Limits {
         let text = fs::read_to_string(self.path(&format!("run/containers/{nonce}/limits/limits")));
-        text.expect("a limits file").parse().expect("a whole one")
+        limits::read(&text.expect("a limits file")).expect("a whole one")
     }
 }
 

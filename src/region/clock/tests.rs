@@ -42,10 +42,7 @@ fn idle_time_is_divided_among_bursting_tenants() {
     };
     let share_of = |reading: Reading, promise, compute, now_ns| {
         reading
-            .share(
-                Entitlement { share: Share::of(promise), compute, limit: Share::WHOLE, priority: Priority::Normal },
-                now_ns,
-            )
+            .share(Entitlement { share: Share::of(promise), compute, limit: Share::WHOLE, priority: None }, now_ns)
             .parts()
     };
     let share = |promise, compute| share_of(of(3, 4000, 1), promise, compute, 0);
@@ -66,7 +63,7 @@ fn idle_time_is_used_up_to_a_limit_and_a_guarantee_is_kept() {
     let reading = Reading { heartbeat_ns: 0, busy };
     let share = |promise, limit| {
         let (share, limit) = (Share::of(promise), Share::of(limit));
-        let entitlement = Entitlement { share, compute: Compute::Burst, limit, priority: Priority::Normal };
+        let entitlement = Entitlement { share, compute: Compute::Burst, limit, priority: None };
         reading.share(entitlement, 0).parts()
     };
     assert_eq!([share(2000, 10_000), share(2000, 5000), share(2000, 1000)], [10_000, 5000, 2000]);
@@ -75,7 +72,7 @@ fn idle_time_is_used_up_to_a_limit_and_a_guarantee_is_kept() {
 
 #[test]
 fn low_priority_yields_to_high_and_keeps_its_guarantee() {
-    let share = |at_work: &[(u32, Priority)], (promise, priority): (u32, Priority)| {
+    let share = |at_work: &[(u32, Option<Priority>)], (promise, priority): (u32, Option<Priority>)| {
         let mut busy = Busy::default();
         for (promise, priority) in at_work {
             busy.add(FULL_WEIGHT, Share::of(*promise), *priority);
@@ -85,12 +82,12 @@ fn low_priority_yields_to_high_and_keeps_its_guarantee() {
             .share(Entitlement { share: Share::of(promise), compute: Compute::Burst, limit: Share::WHOLE, priority }, 0)
             .parts()
     };
-    let (serving, batch, other) = ((2000, Priority::High), (2000, Priority::Low), (1000, Priority::Normal));
+    let (serving, batch, other) = ((2000, Some(Priority::High)), (2000, Some(Priority::Low)), (1000, None));
     assert_eq!(share(&[batch], batch), 10_000, "nobody is in a hurry");
     assert_eq!(share(&[batch, other], batch), 6666);
     assert_eq!([serving, batch].map(|of| share(&[serving, batch], of)), [8000, 2000]);
     assert_eq!([serving, batch, other].map(|of| share(&[serving, batch, other], of)), [5333, 2000, 2666]);
-    let (anybody, last, first) = ((0, Priority::Normal), (0, Priority::Low), (0, Priority::High));
+    let (anybody, last, first) = ((0, None), (0, Some(Priority::Low)), (0, Some(Priority::High)));
     assert_eq!([serving, last].map(|of| share(&[serving, last], of)), [9900, MIN_PARTS]);
     assert_eq!([first, anybody, last].map(|of| share(&[first, anybody, last], of)), [4950, 4950, MIN_PARTS]);
     assert_eq!([anybody, last].map(|of| share(&[anybody, last], of)), [5000, 5000]);
@@ -124,7 +121,7 @@ proptest! {
         let [tenants, weight, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed] = counts;
         let busy = Busy { tenants, weight, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed };
         let reading = Reading { heartbeat_ns: words[0], busy };
-        for priority in [Priority::High, Priority::Normal, Priority::Low] {
+        for priority in [Some(Priority::High), None, Some(Priority::Low)] {
             let (share, limit) = (Share::of(promise), Share::of(limit));
             let got = reading.share(Entitlement { share, compute: Compute::Burst, limit, priority }, words[1]);
             prop_assert!((promise == 0 || got >= share) && got <= share.max(limit));

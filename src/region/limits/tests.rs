@@ -1,9 +1,14 @@
 //! Every file that the daemon writes is read, and nothing else.
 
 use super::*;
+use crate::terms::{Compute, Priority};
 
-const SMALL: &str = "divvy-limits v1\n# shim: for people\ntier shim\ncompute burst\npod u ns p\ncontainer c\n\
+const SMALL: &str = "divvy-limits v1\n\
+                     # shim: enforced by libdivvy.so inside the container, which can detect more than it can prevent\n\
+                     tier shim\ncompute burst\npod u ns p\ncontainer c\n\
                      card GPU-a memory-mib 8192 cores 30 exclusive 0\ncard GPU-b memory-mib 1 cores 0 exclusive 1 host-mib 1\nend\n";
+
+const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst, compute_limit: None, priority: None };
 
 fn cards() -> [Card<'static>; 2] {
     [
@@ -12,45 +17,75 @@ fn cards() -> [Card<'static>; 2] {
     ]
 }
 
+fn limits<C>(terms: Terms, cards: C) -> Limits<&'static str, C> {
+    Limits { terms, pod_uid: "u", namespace: "ns", pod: "p", container: "c", cards }
+}
+
+fn written<'a, C: Iterator<Item = Card<'a>> + Clone>(limits: Limits<&str, C>) -> String {
+    let mut text = String::new();
+    limits.write(&mut text).expect("room");
+    text
+}
+
 #[test]
 fn limits_file_is_read() {
-    let limits = Limits::read(SMALL).expect("a sound file");
-    assert_eq!((limits.tier, limits.compute, limits.priority), ("shim", Compute::Burst, Priority::Normal));
-    assert_eq!([limits.pod_uid, limits.namespace, limits.pod, limits.container], ["u", "ns", "p", "c"]);
-    assert!(limits.cards.eq(cards()));
+    let read = Limits::read(SMALL).expect("a sound file");
+    assert_eq!(read.terms, TERMS);
+    assert_eq!([read.pod_uid, read.namespace, read.pod, read.container], ["u", "ns", "p", "c"]);
+    assert!(read.cards.eq(cards()));
 }
 
 /// Containers that run have such files, and libraries of the version that was there when they started.
 #[test]
 fn limits_file_is_written_byte_for_byte() {
-    let limits = Limits {
-        tier: "shim",
-        compute: Compute::Burst,
-        compute_limit: None,
-        priority: Priority::Normal,
-        pod_uid: "u",
-        namespace: "ns",
-        pod: "p",
-        container: "c",
-        cards: cards().into_iter(),
-    };
-    let written = |limits: Limits<'_, core::array::IntoIter<Card<'static>, 2>>| {
-        let mut text = String::new();
-        limits.write(&mut text, "for people").expect("room");
+    let said = |compute, priority, percent: Option<u32>| {
+        let compute_limit = percent.and_then(ComputeLimit::new);
+        let terms = Terms { tier: Tier::Shim, compute, compute_limit, priority };
+        let text = written(limits(terms, cards().into_iter()));
+        assert_eq!(Limits::read(&text).expect("sound").terms, terms);
         text
     };
-    assert_eq!(written(limits.clone()), SMALL);
-    let low = written(Limits { compute: Compute::Cap, priority: Priority::Low, ..limits.clone() });
-    assert_eq!(low, SMALL.replace("burst", "cap low"));
-    let high = written(Limits { priority: Priority::High, ..limits.clone() });
-    assert_eq!(high, SMALL.replace("burst", "burst high"));
-    let limited = written(Limits { priority: Priority::Low, compute_limit: Some(50), ..limits.clone() });
+    assert_eq!(said(Compute::Burst, None, None), SMALL);
+    assert_eq!(said(Compute::Cap, Some(Priority::Low), None), SMALL.replace("burst", "cap low"));
+    assert_eq!(said(Compute::Burst, Some(Priority::High), None), SMALL.replace("burst", "burst high"));
+    let limited = said(Compute::Burst, Some(Priority::Low), Some(50));
     assert_eq!(limited, SMALL.replace("burst", "burst low limit 50"));
-    let read = Limits::read(&limited).expect("sound");
-    assert_eq!((read.priority, read.compute_limit), (Priority::Low, Some(50)));
-    let unranked = written(Limits { compute_limit: Some(50), ..limits });
-    assert_eq!(unranked, SMALL.replace("burst", "burst limit 50"));
-    assert_eq!(Limits::read(&unranked).expect("sound").compute_limit, Some(50));
+    assert_eq!(said(Compute::Burst, None, Some(50)), SMALL.replace("burst", "burst limit 50"));
+}
+
+#[test]
+fn comment_says_what_enforces_the_shares() {
+    let [divided, whole] = cards();
+    let second = |tier, cards: &[Card<'_>]| {
+        let text = written(limits(Terms { tier, ..TERMS }, cards.iter().copied()));
+        text.lines().nth(1).expect("a comment").to_owned()
+    };
+    assert_eq!(
+        Tier::ALL.iter().map(|tier| second(*tier, &[divided, whole])).collect::<Vec<_>>(),
+        [
+            "# accounting: recorded in the node's ledger, not enforced",
+            "# shim: enforced by libdivvy.so inside the container, which can detect more than it can prevent",
+            "# mps: memory and a cap on compute enforced by CUDA's multi-process service, and memory by libdivvy.so too",
+            "# mig: enforced by the hardware: whole MIG instances, allocated to no other container",
+        ]
+    );
+    assert_eq!(second(Tier::Shim, &[whole]), "# shim: whole GPUs, allocated to no other container");
+    assert_eq!(
+        second(Tier::Mig, &[whole]),
+        "# mig: enforced by the hardware: whole MIG instances, allocated to no other container"
+    );
+}
+
+/// The node may be changed to a tier that came after the library of a container that runs.
+#[test]
+fn tier_of_a_newer_build_is_readable_in_the_container_only() {
+    let newer = SMALL.replace("tier shim", "tier vault");
+    assert_eq!(Limits::read(&newer).expect_err("unknown").line, 3);
+    let read = Limits::read_in_container(&newer).expect("sound");
+    assert_eq!(read.terms, Terms { tier: Tier::Accounting, ..TERMS });
+    assert!(read.cards.eq(cards()));
+    assert_eq!(Limits::read_in_container(&newer.replace("vault", "a b")).expect_err("two words").line, 3);
+    assert_eq!(Limits::read_in_container(SMALL).expect("sound").terms, TERMS);
 }
 
 #[test]
@@ -59,21 +94,20 @@ fn longest_limits_file_fits() {
     let uuids: Vec<String> = (0..CARDS).map(uuid).collect();
     let card = |uuid| Card { uuid, memory_mib: u64::MAX >> 20, host_mib: u64::MAX >> 20, cores: 100, exclusive: false };
     let name = "n".repeat(253);
-    let limits = Limits {
-        tier: "accounting",
-        compute: Compute::Burst,
-        compute_limit: Some(100),
-        priority: Priority::High,
-        pod_uid: &name,
-        namespace: &name,
-        pod: &name,
-        container: &name,
-        cards: uuids.iter().map(|uuid| card(uuid.as_str())),
-    };
-    let mut text = String::new();
-    limits.write(&mut text, &"c".repeat(120)).expect("room");
-    assert!(text.len() <= LONGEST, "{} bytes", text.len());
-    assert_eq!(Limits::read(&text).expect("sound").cards.count(), CARDS);
+    for tier in Tier::ALL {
+        let compute_limit = ComputeLimit::new(100);
+        let limits = Limits {
+            terms: Terms { tier: *tier, compute: Compute::Burst, compute_limit, priority: Some(Priority::High) },
+            pod_uid: &*name,
+            namespace: &*name,
+            pod: &*name,
+            container: &*name,
+            cards: uuids.iter().map(|uuid| card(uuid.as_str())),
+        };
+        let text = written(limits);
+        assert!(text.len() <= LONGEST, "{} bytes", text.len());
+        assert_eq!(Limits::read(&text).expect("sound").cards.count(), CARDS);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use crate::bucket::{Estimate, Gate, Share};
-use crate::clock::{Busy, Page, Priority, SAMPLE_PERIOD_NS, Turns, Writer};
+use crate::clock::{Busy, Page, SAMPLE_PERIOD_NS, Turns, Writer};
 use crate::owned::Owned;
 
 const MS: u64 = 1_000_000;
@@ -133,7 +133,7 @@ fn simulate(mut tenants: Vec<Tenant>, with_clock: bool) -> Vec<f64> {
             for tenant in &tenants {
                 let weight = tenant.region.region().accounts(0).expect("a card").weight();
                 if weight > 0 {
-                    busy.add(weight, tenant.share, Priority::Normal);
+                    busy.add(weight, tenant.share, None);
                 }
             }
             writer.publish(now, busy);

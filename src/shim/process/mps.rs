@@ -1,17 +1,17 @@
 //! The variables that make a process a client of CUDA's multi-process service, and limit it (NVIDIA's MPS documentation).
 //!
 //! The container is given them, but a program can change its environment before it asks for the driver. What the limits file
-//! says is put back then. The values are those of `divvy-node`'s `tiers/mps.rs`.
+//! says is put back then. The values are those of `divvy-node`'s `container/isolation/mps.rs`.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Write as _;
 use core::mem;
 use core::ptr;
 
+use divvy_region::Tier;
 use divvy_region::limits::{Cards, Limits};
 
 use super::paths;
-use crate::limits::Tier;
 use crate::linker;
 use crate::text::Text;
 
@@ -26,8 +26,8 @@ type Setenv = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int
 
 /// Sets the variables that don't say what they should. The environment of a process that leaves them alone isn't touched:
 /// other threads may be reading it.
-pub(super) fn restore_environment(limits: &Limits<'_, Cards<'_>>) {
-    if Tier::of(limits) != Tier::Mps {
+pub(super) fn restore_environment(limits: &Limits<&str, Cards<'_>>) {
+    if limits.terms.tier != Tier::Mps {
         return;
     }
     set(PIPE_DIRECTORY, paths::SERVICE);
@@ -43,7 +43,7 @@ pub(super) fn restore_environment(limits: &Limits<'_, Cards<'_>>) {
 }
 
 /// The largest share for each of the driver's ordinals: which card it gives which isn't known before it has started.
-fn memory(limits: &Limits<'_, Cards<'_>>) -> Text<LONGEST> {
+fn memory(limits: &Limits<&str, Cards<'_>>) -> Text<LONGEST> {
     let most = limits.cards.clone().map(|card| card.memory_mib).max().unwrap_or(0);
     let mut text = Text::new();
     for ordinal in 0..limits.cards.clone().count() {

@@ -1,6 +1,5 @@
 use divvy_api::ContainerKind::{App, Init};
-use divvy_api::annotation::Compute;
-use divvy_api::{Memory, MemoryAmount, Tier};
+use divvy_api::{Memory, MemoryAmount, Terms};
 use divvy_node::container::Limits;
 
 use super::*;
@@ -31,10 +30,7 @@ fn pod(name: &str, containers: Vec<ContainerView>) -> PodView {
 fn container(request: GpuRequest, card: &str, slot: u32) -> ContainerView {
     let share = request.share_on(Memory::mib(80 << 10));
     let limits = Limits {
-        tier: Tier::Accounting,
-        compute: Compute::Cap,
-        compute_limit: None,
-        priority: None,
+        terms: Terms::default(),
         pod_uid: "uid".to_owned(),
         namespace: "default".to_owned(),
         pod: "p".to_owned(),

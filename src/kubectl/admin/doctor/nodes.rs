@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::quantity::parse_memory_total;
-use divvy_api::{Memory, ResourceName, ResourceNames};
+use divvy_api::{Memory, ResourceName, ResourceNames, Tier};
 use kube::ResourceExt as _;
 
 use super::finding::{Finding, State, Verdict};
@@ -167,13 +167,7 @@ fn tiers(reports: &[NodeReport]) -> Option<Finding> {
     for tier in reports.iter().filter_map(|report| report.tier.as_deref()) {
         *nodes.entry(tier).or_default() += 1;
     }
-    let meaning = |tier: &str| match tier {
-        "accounting" => "shares are counted, and nothing is enforced",
-        "shim" => "a library in the container, which a process can get round",
-        "mps" => "limits of the driver",
-        "mig" => "hardware",
-        _ => "unknown to this plugin",
-    };
+    let meaning = |tier: &str| tier.parse().map_or("unknown to this plugin", Tier::enforcement);
     let plural = |number: usize| if number == 1 { "" } else { "s" };
     let line = |(tier, nodes): (&&str, &usize)| format!("{tier} on {nodes} node{}: {}", plural(*nodes), meaning(tier));
     let mut lines: Vec<String> = nodes.iter().map(line).collect();
@@ -187,7 +181,11 @@ fn tiers(reports: &[NodeReport]) -> Option<Finding> {
     let shares = reports.iter().flat_map(|report| &report.cards).flat_map(|card| &card.shares);
     let whole = shares.filter(|share| share.by_hardware).count();
     if whole > 0 {
-        lines.push(format!("mig for {whole} whole instance{}, on whatever node: {}", plural(whole), meaning("mig")));
+        lines.push(format!(
+            "mig for {whole} whole instance{}, on whatever node: {}",
+            plural(whole),
+            Tier::Mig.enforcement()
+        ));
     }
     (!lines.is_empty()).then(|| Verdict::ok(lines.join("; ")).about("enforcement"))
 }

@@ -8,14 +8,14 @@ use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::Defaults;
 use divvy_api::{
     Card, CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Health, Link, Links, Memory, MigInstance,
-    ResourceNames, Share, SlotId, Tier,
+    ResourceNames, Share, SlotId, Terms, Tier,
 };
 use divvy_placement::Policy;
 
 use crate::allocator::{AllocationSettings, Allocator, Choice, Refusal};
 use crate::inventory::{DeviceInfo, Inventory, MigPlace};
 use crate::ledger::reconcile::FoundContainer;
-use crate::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use crate::ledger::{Holding, Ledger, Nonce, Origin, Part};
 use crate::pod::{ContainerState, Phase, Pod, PodList};
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, SetupError};
 

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use divvy_api::names::annotation::OVERSUBSCRIBE;
 use divvy_api::pod::{PodSum, peak};
 use divvy_api::request::Sharing;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, GpuRequest, Memory, Share, SlotId};
+use divvy_api::{
+    CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, GpuRequest, Memory, Share, SlotId, Terms,
+};
 use divvy_placement::Held;
 use proptest::prelude::*;
 
-use crate::ledger::{Allocations, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry, Terms};
+use crate::ledger::{Allocations, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry};
 use crate::pod::{Phase, Pod, PodRef};
 
 pub(crate) const CARDS: usize = 3;

@@ -4,17 +4,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use divvy_api::annotation::Priority;
-use divvy_api::{CardId, Cores};
+use divvy_api::{CardId, Cores, Priority};
 use divvy_region::Share;
-use divvy_region::clock::{self, Busy, DriverMemory};
+use divvy_region::clock::{Busy, DriverMemory};
 use divvy_region::map::ClockPage;
 use divvy_runtime::logging::WarnOnce;
 
 use super::pages;
 use super::watched::Watched;
 use super::{MS, SELDOM, next};
-use crate::container::limits;
 
 /// Time for which a card counts as active after a container was busy on it. Active cards are sampled at the full rate.
 const LATE: u64 = 1000 * MS;
@@ -48,7 +46,7 @@ struct Seat {
     position: usize,
     /// Guaranteed compute.
     guarantee: Share,
-    rank: clock::Priority,
+    priority: Option<Priority>,
 }
 
 // === impl Card ===
@@ -77,8 +75,7 @@ impl Card {
     }
 
     pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores, priority: Option<Priority>) {
-        let rank = limits::rank(priority);
-        self.seats.push(Seat { tenant, position, guarantee: Share::of(cores.units().saturating_mul(100)), rank });
+        self.seats.push(Seat { tenant, position, guarantee: Share::of(cores.units().saturating_mul(100)), priority });
     }
 
     /// Maps the page, unless that very file is mapped.
@@ -131,10 +128,10 @@ impl Card {
 
     fn busy(&self, now_ns: u64, watched: &mut [Watched]) -> Busy {
         let mut busy = Busy::default();
-        for Seat { tenant, position, guarantee, rank } in &self.seats {
+        for Seat { tenant, position, guarantee, priority } in &self.seats {
             let weight = watched.get_mut(*tenant).map_or(0, |watched| watched.weight(*position, now_ns));
             if weight > 0 {
-                busy.add(weight, *guarantee, *rank);
+                busy.add(weight, *guarantee, *priority);
             }
         }
         busy

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use divvy_api::{Memory, Share, Tier};
+use divvy_api::{Memory, Share, Terms, Tier};
 use divvy_region::layout::{self, LINE};
 use tempfile::TempDir;
 
@@ -12,7 +12,6 @@ use super::*;
 use crate::config::{KeySet as _, Keys};
 use crate::container::Containers;
 use crate::container::isolation::tests::shim;
-use divvy_node_core::ledger::Terms;
 use divvy_node_core::pod::PodRef;
 use divvy_node_core::ports::{AllocatedContainer, ContainerSetup as _};
 

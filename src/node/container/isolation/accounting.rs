@@ -14,8 +14,4 @@ impl Isolation for Accounting {
     fn tier(&self) -> Tier {
         Tier::Accounting
     }
-
-    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
-        (tier == Tier::Accounting).then_some(self)
-    }
 }

@@ -31,8 +31,4 @@ impl Isolation for Mig {
     fn tier(&self) -> Tier {
         Tier::Mig
     }
-
-    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
-        (tier == Tier::Mig).then_some(self)
-    }
 }

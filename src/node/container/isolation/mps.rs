@@ -61,11 +61,8 @@ impl Isolation for Mps {
         if card.is_instance() { Tier::Shim } else { Tier::Mps }
     }
 
-    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
-        match tier {
-            Tier::Mps => Some(self),
-            tier => self.shim.of(tier),
-        }
+    fn base(&self) -> Option<&dyn Isolation> {
+        Some(&self.shim)
     }
 
     fn problem(&self) -> Option<String> {

@@ -94,6 +94,11 @@ fn is_noexec(directory: &Path) -> bool {
 // === impl Shim ===
 
 impl Shim {
+    /// The tier on this node, with its library installed.
+    pub(super) fn new(config: &Config) -> Result<Self, SetupError> {
+        Self::install(&Library::read(config).map_err(SetupError)?, &config.run_dir)
+    }
+
     /// Puts the library where containers get it from.
     pub(super) fn install(Library { content, directory }: &Library, run_dir: &Path) -> Result<Self, SetupError> {
         let library = directory.join(format!("libdivvy-{:08x}.so", crc32fast::hash(content)));
@@ -137,10 +142,6 @@ impl Shim {
 impl Isolation for Shim {
     fn tier(&self) -> Tier {
         Tier::Shim
-    }
-
-    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
-        (tier == Tier::Shim).then_some(self)
     }
 
     fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), SetupError> {

@@ -1,7 +1,9 @@
 use std::fs;
+use std::path::Path;
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
+use divvy_runtime::settings::from_text;
 
 /// A node that serves the shim, with this in its library, which lies in `run_dir` too.
 pub(crate) fn shim(run_dir: &Path, library: &str) -> Box<dyn Isolation> {
@@ -49,6 +51,31 @@ fn tier_auto_selects_the_strongest_available() {
     assert_eq!(of("auto", &text), wrong("DIR/text: no library for Linux"));
     assert_eq!(of("auto", directory.path()), wrong("DIR: Is a directory (os error 21)"));
     assert_eq!(of("shim", &missing), format!("tier shim can't be served: {lacks}, or set tier to auto or accounting"));
+}
+
+#[test]
+fn tier_of_some_gpus_is_served_or_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (library, missing) = (directory.path().join("libdivvy.so"), directory.path().join("missing"));
+    fs::write(&library, b"\x7fELF and so on").expect("written");
+    let of = |tier: &str, path: &Path, of_some: &str| {
+        let card_overrides = from_text(&format!("[{{index: 0, tier: {of_some}}}]")).expect("valid");
+        let said = select(&Config { card_overrides, ..config(tier, path, directory.path()) })
+            .map_or_else(|refused| refused.to_string(), |choice| choice.to_string());
+        said.replace(&directory.path().display().to_string(), "DIR")
+    };
+    assert_eq!(of("accounting", &library, "shim"), "shim (of some GPUs, by cardOverrides, with DIR/libdivvy.so)");
+    assert_eq!(of("auto", &library, "shim"), "shim (auto: there is DIR/libdivvy.so)");
+    assert_eq!(of("shim", &library, "accounting"), "shim (configured, with DIR/libdivvy.so)");
+    assert_eq!(of("accounting", &missing, "accounting"), "accounting (configured)");
+    let refused = "tier shim can't be served: libdivvyPath: DIR/missing: No such file or directory (os error 2): put the \
+                   library there, or take it out of cardOverrides";
+    assert_eq!([of("accounting", &missing, "shim"), of("auto", &missing, "shim")], [refused; 2]);
+    let place = MpsDirectory::new(&directory.path().join("run"));
+    place.create().expect("directories");
+    let _up = place.mark_ready().expect("a lock");
+    let refused = "cardOverrides, index 0: on a node of tier mps all GPUs have the same tier";
+    assert_eq!([of("auto", &library, "shim"), of("mps", &library, "accounting")], [refused; 2]);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Containers whose processes are clients of CUDA's multi-process service.
 
-use divvy_api::annotation::Compute;
-
 use super::*;
 use crate::container::isolation::tests::mps;
 use divvy_mps::MpsDirectory;

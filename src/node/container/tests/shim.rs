@@ -1,6 +1,5 @@
 //! Containers that libdivvy holds to their shares.
 
-use divvy_api::annotation::Compute;
 use divvy_region::layout;
 use divvy_region::map::PAGE;
 use divvy_region::snapshot::Head;
@@ -67,7 +66,7 @@ fn library_and_preload_file_are_mounted() {
     assert_eq!(preload, "/usr/lib/divvy/libdivvy.so\n");
     assert_eq!(fs::read(host.path("run/state/lib/n-1.so")).expect("a file"), b"1");
     let limits = host.limits("n-1");
-    assert_eq!((limits.tier, limits.compute), (Tier::Shim, Compute::Burst));
+    assert_eq!((limits.terms.tier, limits.terms.compute), (Tier::Shim, Compute::Burst));
 }
 
 #[test]
@@ -110,7 +109,7 @@ fn restarted_container_keeps_its_weaker_tier() {
     host.delivery("envvar").prepare(&allocated("n-1", &shares)).expect("an answer");
     host.shimmed("1").write_limits(&allocated("n-1", &shares)).expect("written");
     assert!(!host.region("n-1").exists());
-    assert_eq!(host.limits("n-1").tier, Tier::Accounting);
+    assert_eq!(host.limits("n-1").terms.tier, Tier::Accounting);
 }
 
 #[test]

@@ -1,8 +1,8 @@
-use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Links, Memory, Share, Totals};
+use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Links, Memory, Share, Terms, Totals};
 
 use super::*;
 use divvy_node_core::inventory::DeviceInfo;
-use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part, Terms};
+use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part};
 use divvy_node_core::pod::PodRef;
 
 fn listing(numa_topology: bool) -> Listing {

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use divvy_api::annotation::{Compute, PolicyName, Priority};
+use divvy_api::annotation::PolicyName;
 use divvy_api::names::annotation as key;
 use divvy_api::request::Defaults;
 use divvy_api::{
-    Card, CardId, ContainerKind, ContainerSpec, Cores, Link, Links, Memory, MigInstance, ResourceNames, SlotId, Tier,
+    Card, CardId, Compute, ComputeLimit, ContainerKind, ContainerSpec, Cores, Link, Links, Memory, MigInstance,
+    Priority, ResourceNames, SlotId, Terms, Tier,
 };
 use divvy_node_core::allocator::{AllocationSettings, Choice, Refusal};
 use divvy_node_core::inventory::{DeviceInfo, Inventory, MigPlace};
-use divvy_node_core::ledger::{Ledger, Terms};
+use divvy_node_core::ledger::Ledger;
 use divvy_node_core::pod::{Phase, Pod, PodList};
 use divvy_node_core::ports::ContainerSetup as _;
 use divvy_placement::Policy;
@@ -21,7 +22,8 @@ use super::*;
 use crate::config::{Config, KeySet as _, Keys};
 use crate::container::isolation::tests::{mps, shim};
 use crate::container::isolation::{Accounting, Isolation, Mig};
-use crate::container::{Containers, LIMITS_FILE, Limits};
+use crate::container::limits::{self, Limits};
+use crate::container::{Containers, LIMITS_FILE};
 use divvy_mps::MpsDirectory;
 
 /// A node without processes, over real directories.
@@ -97,7 +99,7 @@ impl Node {
 
     /// What the container reads of its limits.
     fn written(&self, pod: &str, container: &str) -> Limits {
-        std::fs::read_to_string(self.limits(pod, container)).expect("limits").parse().expect("whole ones")
+        limits::read(&std::fs::read_to_string(self.limits(pod, container)).expect("limits")).expect("whole ones")
     }
 }
 
@@ -185,7 +187,7 @@ fn shimmed() -> Node {
 
 fn terms(node: &Node, pod: &str) -> (Tier, Compute) {
     let limits = node.written(pod, "c0");
-    (limits.tier, limits.compute)
+    (limits.terms.tier, limits.terms.compute)
 }
 
 /// Pods, by name, that the clock is told of, with their cards and cores.
@@ -261,7 +263,7 @@ fn limits_tell_the_terms_of_a_pod_that_the_journal_has_lost() {
     node.lose_journal();
     let found = node.containers.find("uid-burst", "c0").expect("its directories");
     assert!(limits.to_str().expect("text").contains(&found.nonce.to_string()));
-    let (compute_limit, priority) = (Some(Cores::new(60)), Some(Priority::Low));
+    let (compute_limit, priority) = (ComputeLimit::new(60), Some(Priority::Low));
     assert_eq!(found.terms, Terms { tier: Tier::Shim, compute: Compute::Burst, compute_limit, priority });
 }
 
@@ -301,7 +303,7 @@ fn whole_instances_are_not_paced() {
     node.allocate(&[slot("MIG-1::0")]).expect("fits");
     node.pods.push(pod("gpu", &[("gpu", "1")]));
     node.allocate(&[slot("GPU-3::0")]).expect("fits");
-    let tier = |pod| node.written(pod, "c0").tier;
+    let tier = |pod| node.written(pod, "c0").terms.tier;
     assert_eq!(["whole", "part", "gpu"].map(tier), [Tier::Mig, Tier::Shim, Tier::Shim]);
     assert_eq!(
         tenants(&node.allocator, 0).expect("a ledger that is new").tenants.len(),

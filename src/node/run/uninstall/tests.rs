@@ -1,12 +1,11 @@
 use std::path::Path;
 
-use divvy_api::{Cores, Memory, Share};
+use divvy_api::{Cores, Memory, Share, Terms};
 use divvy_node_core::ledger::Ledger;
 
 use super::*;
 use crate::config::{KeySet as _, Keys};
 use crate::pod_list;
-use divvy_node_core::ledger::Terms;
 use divvy_node_core::pod::PodRef;
 use divvy_node_core::ports::AllocatedContainer;
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use divvy_api::Tier;
 use divvy_api::gpunode::{GpuNodeStatus, HealthStatus};
-use divvy_node::container::Limits;
+use divvy_node::container::limits::{Limits, read};
 use divvy_testkit::pods::GPU;
 use fake_kubelet::{RestartOptions, Workload};
 use fake_nvml::MigScenario;
@@ -39,7 +39,7 @@ fn limits(bench: &Bench, uid: &str) -> Limits {
     let view = bench.kubelet.view();
     let given = view.pods[uid].containers[0].given.as_ref().expect("it was started");
     let mount = given.mounts.iter().find(|mount| mount.container_path == "/var/run/divvy/limits").expect("mounted");
-    fs::read_to_string(format!("{}/limits", mount.host_path)).unwrap().parse().unwrap()
+    read(&fs::read_to_string(format!("{}/limits", mount.host_path)).unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn pod_with_tier_mig_gets_smallest_instance_and_tier_is_shown() {
     assert_eq!(given[0].1, SMALL);
     assert!(given[0].0.starts_with("MIG-"), "{given:?}");
     let said = limits(&bench, &uid);
-    assert_eq!((said.tier, said.cards[0].1.exclusive), (Tier::Mig, true));
+    assert_eq!((said.terms.tier, said.cards[0].1.exclusive), (Tier::Mig, true));
     assert_eq!(bench.until_annotated(&uid).await["tier"], "mig");
     let metric = async |line: &str| {
         let (_, metrics) = bench.page("/metrics").await.unwrap();
@@ -69,7 +69,7 @@ async fn pod_with_tier_mig_gets_smallest_instance_and_tier_is_shown() {
     assert!(refused.contains("1 not a MIG instance") && refused.contains("2 too small, largest 8Gi"), "{refused}");
     let other = bench.run(part("3000")).await;
     assert_ne!(bench.given(&other)[0].0, given[0].0, "nobody shares it");
-    assert_eq!(limits(&bench, &other).tier, Tier::Accounting);
+    assert_eq!(limits(&bench, &other).terms.tier, Tier::Accounting);
 
     bench.gone(&other).await;
 
@@ -79,7 +79,7 @@ async fn pod_with_tier_mig_gets_smallest_instance_and_tier_is_shown() {
     bench.registered(before).await;
     bench.until_booked(&[SMALL]).await;
     let last = bench.run(by_hardware(pod(&[(GPU, "1"), ("nvidia.com/gpucores", "10")]))).await;
-    assert_eq!((bench.given(&last)[0].1, limits(&bench, &last).tier), (LARGE, Tier::Mig), "the other one");
+    assert_eq!((bench.given(&last)[0].1, limits(&bench, &last).terms.tier), (LARGE, Tier::Mig), "the other one");
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn tier_mig_gives_whole_instances_alone() {
     assert_eq!(reason, Some("not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto"));
     assert_eq!(told.tier, Tier::Mig);
     let uid = bench.run(part("100")).await;
-    assert_eq!((bench.given(&uid)[0].1, limits(&bench, &uid).tier), (SMALL, Tier::Mig));
+    assert_eq!((bench.given(&uid)[0].1, limits(&bench, &uid).terms.tier), (SMALL, Tier::Mig));
     let refused = bench.refused(part("9000")).await;
     assert!(refused.contains("1 unhealthy"), "{refused}");
     bench.killed(|_| {}).await;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
-use divvy_node::container::Limits;
+use divvy_node::container::limits::{Limits, read};
 use divvy_region::layout;
 use divvy_region::snapshot::Snapshot;
 use divvy_testkit::pods::GPU;
@@ -31,7 +31,7 @@ fn source(bench: &Bench, uid: &str, container_path: &str) -> Option<(PathBuf, bo
 
 fn limits(bench: &Bench, uid: &str) -> Limits {
     let (directory, _) = source(bench, uid, "/var/run/divvy/limits").expect("mounted");
-    fs::read_to_string(directory.join("limits")).unwrap().parse().unwrap()
+    read(&fs::read_to_string(directory.join("limits")).unwrap()).unwrap()
 }
 
 fn books(bench: &Bench, uid: &str) -> PathBuf {
@@ -64,7 +64,7 @@ async fn shim_container_gets_library_region_clock_and_tier() {
     assert!(books.blocks() * 512 >= books.len());
     assert_eq!(generation(&bench, &uid), 0);
     let limits = limits(&bench, &uid);
-    assert_eq!((limits.tier.as_str(), limits.compute.as_str()), ("shim", "burst"));
+    assert_eq!((limits.terms.tier.as_str(), limits.terms.compute.as_str()), ("shim", "burst"));
     let (directory, _) = source(&bench, &uid, "/var/run/divvy/limits").unwrap();
     let page = directory.join(format!("clock-{}", limits.cards[0].0));
     let heartbeat =
@@ -91,18 +91,18 @@ async fn allowed_namespace_may_ask_for_accounting_alone() {
     bench.killed(|_| {}).await;
     let accounted = bench.run(part("100").annotation("divvy.dev/tier", "accounting")).await;
     assert_eq!(source(&bench, &accounted, "/usr/lib/divvy/libdivvy.so"), None);
-    assert_eq!(limits(&bench, &accounted).tier.as_str(), "accounting");
+    assert_eq!(limits(&bench, &accounted).terms.tier.as_str(), "accounting");
     let annotation = bench.until_annotated(&accounted).await;
     assert!(annotation.to_string().contains("\"accounting\""), "{annotation}");
     // One that doesn't ask is held to its share, and so is who asks where it isn't allowed.
     let other = bench.run(part("100")).await;
-    assert_eq!(limits(&bench, &other).tier.as_str(), "shim");
+    assert_eq!(limits(&bench, &other).terms.tier.as_str(), "shim");
     bench.set_key("accountingNamespaces", json!(["research"]));
     bench.write_keys();
     bench.killed(|_| {}).await;
     let not_allowed = bench.run(part("100").annotation("divvy.dev/tier", "accounting")).await;
-    assert_eq!(limits(&bench, &not_allowed).tier.as_str(), "shim");
-    assert_eq!(limits(&bench, &accounted).tier.as_str(), "accounting", "what runs stays");
+    assert_eq!(limits(&bench, &not_allowed).terms.tier.as_str(), "shim");
+    assert_eq!(limits(&bench, &accounted).terms.tier.as_str(), "accounting", "what runs stays");
 }
 
 #[tokio::test]
@@ -152,11 +152,11 @@ async fn full_filesystem_fails_the_pod_not_a_process_later() {
 async fn running_containers_follow_the_tier_that_is_configured() {
     let mut bench = shimmed().await;
     let uid = bench.run(part("100")).await;
-    assert_eq!(limits(&bench, &uid).tier.as_str(), "shim");
+    assert_eq!(limits(&bench, &uid).terms.tier.as_str(), "shim");
     let mut change = async |tier: &str, stated: &str| {
         bench.set_key("tier", tier);
         bench.write_keys();
-        bench.until_so(stated, async || (limits(&bench, &uid).tier.as_str() == stated).then_some(())).await;
+        bench.until_so(stated, async || (limits(&bench, &uid).terms.tier.as_str() == stated).then_some(())).await;
     };
     change("accounting", "accounting").await;
     change("shim", "shim").await;

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use divvy_api::pod::peak;
 use divvy_api::{CardId, ContainerKind, Memory, Share, Tier};
-use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT, Limits};
+use divvy_node::container::limits::{self, Limits};
+use divvy_node::container::{LIMITS_FILE, LIMITS_MOUNT};
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use divvy_testkit::outside::Given;
 use fake_kubelet::devices::Ids;
@@ -86,7 +87,7 @@ impl Node {
         prop_assert_eq!(&booked, &shares(answer), "I2: {}: books and limits file", &at);
         if booked.keys().all(|id| self.cards.iter().any(|card| card.id == *id && card.tier == Tier::Accounting)) {
             prop_assert_eq!(
-                limits(answer).map(|limits| limits.tier),
+                limits(answer).map(|limits| limits.terms.tier),
                 Some(Tier::Accounting),
                 "{}: of cards of that tier",
                 at
@@ -171,7 +172,7 @@ impl ListedPod {
 /// What the container finds in its limits.
 fn limits(answer: &ContainerAllocateResponse) -> Option<Limits> {
     let mount = answer.mounts.iter().find(|mount| mount.container_path == LIMITS_MOUNT)?;
-    fs::read_to_string(Path::new(&mount.host_path).join(LIMITS_FILE)).ok()?.parse().ok()
+    limits::read(&fs::read_to_string(Path::new(&mount.host_path).join(LIMITS_FILE)).ok()?).ok()
 }
 
 fn shares(answer: &ContainerAllocateResponse) -> Shares {

@@ -11,7 +11,7 @@ use divvy_api::request::Defaults;
 use divvy_api::{Card, Links, Memory, MigInstance, NodeCards, ResourceName, ResourceNames, SlotId, Tier};
 use divvy_node::config::{DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::{Accounting, Isolation};
-use divvy_node::container::{ContainerOptions, Containers, Limits};
+use divvy_node::container::{ContainerOptions, Containers, limits};
 use divvy_node::kubelet::response::response;
 use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequest, Refusal, lock};
 use divvy_node_core::inventory::{DeviceInfo, Inventory, MigPlace};
@@ -91,8 +91,7 @@ impl Disk {
     /// Directories of containers, by nonce, with the UID of the pod whose limits are there.
     pub(crate) fn containers(&self) -> Vec<(String, Option<String>)> {
         let container = |path: PathBuf| {
-            let limits =
-                fs::read_to_string(path.join("limits/limits")).ok().and_then(|text| text.parse::<Limits>().ok());
+            let limits = fs::read_to_string(path.join("limits/limits")).ok().and_then(|text| limits::read(&text).ok());
             (path.file_name().unwrap().to_str().unwrap().to_owned(), limits.map(|limits| limits.pod_uid))
         };
         let entries = fs::read_dir(self.directory.path().join("run/containers"));
@@ -149,10 +148,6 @@ impl Disk {
 impl Isolation for Unenforced {
     fn tier(&self) -> Tier {
         Tier::Shim
-    }
-
-    fn of(&self, tier: Tier) -> Option<&dyn Isolation> {
-        (tier == Tier::Shim).then_some(self)
     }
 }
 

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use divvy_region::clock::{Busy, Page, Priority, SAMPLE_PERIOD_NS, Writer};
-use divvy_region::layout;
-use divvy_region::snapshot;
+use divvy_region::clock::{Busy, Page, SAMPLE_PERIOD_NS, Writer};
+use divvy_region::{Priority, layout, snapshot};
 use fake_cuda::Machine;
 use fake_cuda::card::{Card, clock};
 use tempfile::TempDir;
@@ -75,11 +74,7 @@ impl Node {
         let mut node = Self::of_cards(cards, shares);
         let pages: Vec<File> = (0..cards).map(|card| node.make_page(card)).collect();
         let books: Vec<PathBuf> = node.containers.iter().map(|container| container.path("region/books")).collect();
-        let priority = |share: &Share| match share.compute.rsplit(' ').next() {
-            Some("high") => Priority::High,
-            Some("low") => Priority::Low,
-            _ => Priority::Normal,
-        };
+        let priority = |share: &Share| share.compute.rsplit(' ').next()?.parse().ok();
         let promise = |share: &Share| (divvy_region::Share::of(share.cores * 100), priority(share));
         let promises: Vec<Vec<_>> = shares.iter().map(|shares| shares.iter().map(promise).collect()).collect();
         let is_over = Arc::clone(&node.is_over);
@@ -151,7 +146,7 @@ impl Drop for Node {
 fn write(
     pages: &[File],
     books: &[PathBuf],
-    promises: &[Vec<(divvy_region::Share, Priority)>],
+    promises: &[Vec<(divvy_region::Share, Option<Priority>)>],
     begun: &AtomicBool,
     is_over: &AtomicBool,
 ) {

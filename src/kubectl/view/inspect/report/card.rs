@@ -195,7 +195,7 @@ fn topology(links: &Links, at: usize) -> String {
 
 impl ShareReport {
     fn new(status: &ShareStatus) -> Self {
-        let by_hardware = Tier::of_share(&status.card, &status.share, Tier::default()) == Tier::Mig;
+        let by_hardware = status.share.tier_on(&status.card, Tier::default()) == Tier::Mig;
         Self { status: status.clone(), by_hardware }
     }
 }
