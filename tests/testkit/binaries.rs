@@ -49,12 +49,15 @@ impl Binaries {
     }
 }
 
+/// What is built: the demo itself, so that its dependencies have the features that they had, and its programs.
+const PACKAGES: [&str; 5] = ["divvy-playground", "divvy-node", "divvy-webhook", "divvy-kubectl", "fake-nvml"];
+
 async fn build(target: &Target) -> anyhow::Result<()> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
     command.args(["build", "--locked", "--profile", &target.profile, "--target-dir"]).arg(&target.root);
     command.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    for package in ["divvy-playground", "divvy-node", "divvy-webhook", "divvy-kubectl", "fake-nvml"] {
+    for package in PACKAGES {
         command.args(["-p", package]);
     }
     command.args(["--bins", "--lib"]);
@@ -89,7 +92,43 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
+
+    /// Features of each dependency from elsewhere that building these packages compiles.
+    fn features(packages: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+        let mut tree = std::process::Command::new(env!("CARGO"));
+        tree.args(["tree", "--locked", "--offline", "--edges", "normal,build", "--prefix", "none"]);
+        tree.args(["--format", "{p}|{f}", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+        tree.args(packages.iter().flat_map(|package| ["-p", package]));
+        let output = tree.output().expect("cargo tree");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut features: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let lines = String::from_utf8_lossy(&output.stdout);
+        for (package, set) in lines.lines().filter_map(|line| line.split_once('|')) {
+            let is_ours = package.contains(" (/");
+            if !is_ours {
+                features.entry(package.to_owned()).or_default().insert(set.trim_end_matches(" (*)").to_owned());
+            }
+        }
+        features
+    }
+
+    /// `cargo run -p divvy-playground` builds itself first, and then the programs.
+    #[test]
+    fn programs_of_the_demo_compile_no_dependency() {
+        let demo = features(&PACKAGES[..1]);
+        let is_built =
+            |(package, sets): &(String, BTreeSet<String>)| demo.get(package).is_some_and(|built| sets.is_subset(built));
+        let again = features(&PACKAGES).into_iter().filter(|dependency| !is_built(dependency));
+        let again: Vec<String> = again.map(|(package, _)| package).collect();
+        assert_eq!(
+            again,
+            Vec::<String>::new(),
+            "with these features: tests/playground/Cargo.toml has to name what brings them"
+        );
+    }
 
     #[test]
     fn profile_and_target_directory_follow_from_the_program() {
