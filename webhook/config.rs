@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
 use divvy_api::config::{ClusterConfig, ClusterConfigError, Scheduling, Version};
+use divvy_api::installation;
 use divvy_api::names::ResourceName;
 use divvy_dialects::Dialect;
 use divvy_index::demand::SchedulingConfig;
@@ -97,9 +98,9 @@ divvy_runtime::keys! {
     /// Address of the TLS listener of the aggregated API, with aggregatedApi
     aggregated_api_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8446).into(),
     /// Address of the plain-HTTP listener: /metrics, /healthz and /readyz
-    metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9403).into(),
+    metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, installation::WEBHOOK_METRICS_PORT).into(),
     /// Loopback address of /config and /debug, reached with kubectl port-forward
-    admin_address: LoopbackAddress = LoopbackAddress::port(9404),
+    admin_address: LoopbackAddress = LoopbackAddress::port(installation::ADMIN_PORT),
     /// How long new calls are still answered after SIGTERM, while the Services' endpoints are updated
     shutdown_delay: Period = Period::seconds(5),
     /// Longest wait for running calls after shutdownDelay; watches of the aggregated API end at once
@@ -137,16 +138,8 @@ pub struct SchedulerRewrite {
     pub to: String,
 }
 
-/// The Service for reviews, and the name of both webhook configurations.
-pub const SERVICE: &str = "divvy-webhook";
-/// The Secret of the certificates that the webhook issues itself: its own and the scheduler's.
-pub const SECRET: &str = "divvy-webhook-tls";
 /// The scheduler's name in its certificate.
 pub const SCHEDULER: &str = "divvy-scheduler";
-/// The `APIService` of the aggregated API.
-pub const API_SERVICE: &str = "v1alpha1.metrics.nvidia.com";
-/// The Lease of the leader.
-pub const LEASE: &str = "divvy-webhook";
 
 // === impl Keys ===
 

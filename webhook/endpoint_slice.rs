@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 
+use divvy_api::installation::{EXTENDER, WEBHOOK};
 use divvy_runtime::api_server::within_deadline;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -11,10 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource as _};
 
-/// The Service, and its EndpointSlice.
-const NAME: &str = "divvy-extender";
-/// Writer of the EndpointSlice, as its label and its field manager.
-const MANAGER: &str = "divvy-webhook";
 /// Name of the Service's port.
 const PORT: &str = "https";
 
@@ -31,9 +28,9 @@ pub struct ExtenderEndpoint {
 impl ExtenderEndpoint {
     /// Describes a replica that serves the extender at this address.
     pub fn new(client: Client, namespace: &str, address: SocketAddr) -> Self {
-        let labels = [("kubernetes.io/service-name", NAME), ("endpointslice.kubernetes.io/managed-by", MANAGER)];
+        let labels = [("kubernetes.io/service-name", EXTENDER), ("endpointslice.kubernetes.io/managed-by", WEBHOOK)];
         let metadata = ObjectMeta {
-            name: Some(NAME.to_owned()),
+            name: Some(EXTENDER.to_owned()),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
             ..ObjectMeta::default()
         };
@@ -59,10 +56,10 @@ impl ExtenderEndpoint {
 
     /// Routes the Service here. Without the Service there is nothing to route, and nothing is written.
     pub async fn publish(&self) -> kube::Result<()> {
-        let service = within_deadline(self.services.get(NAME)).await?;
+        let service = within_deadline(self.services.get(EXTENDER)).await?;
         let mut slice = self.slice.clone();
         slice.metadata.owner_references = service.owner_ref(&()).map(|owner| vec![owner]);
-        let params = PatchParams::apply(MANAGER).force();
-        within_deadline(self.slices.patch(NAME, &params, &Patch::Apply(&slice))).await.map(drop)
+        let params = PatchParams::apply(WEBHOOK).force();
+        within_deadline(self.slices.patch(EXTENDER, &params, &Patch::Apply(&slice))).await.map(drop)
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use divvy_api::installation::WEBHOOK;
 use divvy_index::Index;
 use divvy_index::demand::Demand;
 use divvy_runtime::api_server::{ApiServer, Requests};
@@ -65,7 +66,7 @@ const MOST: usize = 50;
 impl PodEvents {
     /// Prepares to send events on the pods of this index.
     pub fn new(api_server: ApiServer, index: Arc<Index>, replica: &str) -> Self {
-        let reporter = Reporter { controller: "divvy-webhook".to_owned(), instance: Some(replica.to_owned()) };
+        let reporter = Reporter { controller: WEBHOOK.to_owned(), instance: Some(replica.to_owned()) };
         let ApiServer { client, requests } = api_server;
         let recorder = Recorder::new(client.clone(), reporter);
         Self { index, client, recorder, requests, sent: Sent::default() }

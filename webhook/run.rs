@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use divvy_api::installation::{API_SERVICE, SECRET, WEBHOOK};
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::debug::{self, Debug};
@@ -25,7 +26,7 @@ use crate::access::Access;
 use crate::aggregated_api::AggregatedApi;
 use crate::args;
 use crate::binder::Binder;
-use crate::config::{API_SERVICE, Config, LEASE, SECRET, SERVICE};
+use crate::config::Config;
 use crate::connections::{Connections, Limits, Served, serve};
 use crate::debug::DebugState;
 use crate::endpoint_slice::ExtenderEndpoint;
@@ -264,7 +265,7 @@ impl Parts {
         if let Some(files) = settings::certificate_files(&self.config) {
             tasks.spawn("certificate files", keep_files(files, self.identity.clone(), stop));
         } else {
-            let bundles = Bundles::Webhooks(SERVICE.to_owned());
+            let bundles = Bundles::Webhooks(WEBHOOK.to_owned());
             tasks.spawn("authority", keep_bundle(self.api_server.clone(), bundles, issued, stop));
         }
     }
@@ -295,7 +296,7 @@ impl Parts {
         let (api_server, candidate) = (self.api_server.clone(), settings::candidate(&self.config));
         let namespace = self.config.namespace.to_string();
         let calls = self.calls.clone();
-        async move { lease::run(api_server, &namespace, LEASE, candidate, leads, &calls, retired).await }
+        async move { lease::run(api_server, &namespace, WEBHOOK, candidate, leads, &calls, retired).await }
     }
 
     fn reviews(&self) -> Reviews {

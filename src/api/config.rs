@@ -12,8 +12,6 @@ use crate::names::BadResourceName;
 use crate::request::Defaults;
 use crate::{Cores, Memory, MemoryAmount, ResourceName, ResourceNames};
 
-/// Name of the ConfigMap, in the namespace that Divvy is installed in.
-pub const CONFIG_MAP: &str = "divvy-config";
 /// Key of the ConfigMap whose value is a [`ClusterConfig`] in YAML.
 pub const KEY: &str = "config.yaml";
 /// Scheduler of pods that name none.

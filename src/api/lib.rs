@@ -14,6 +14,7 @@ pub mod config;
 pub mod container;
 pub mod gpunode;
 pub mod gpuquota;
+pub mod installation;
 pub mod limits;
 pub mod links;
 pub mod names;

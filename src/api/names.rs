@@ -87,6 +87,14 @@ pub const GATE: &str = "divvy.dev/placement";
 /// Label of GPU feature discovery for a Node's NVLink domain and clique: `<clusterUUID>.<cliqueId>`.
 pub const CLIQUE: &str = "nvidia.com/gpu.clique";
 
+/// Labels of namespaces, each with the value `true`.
+pub mod label {
+    /// Pods of the namespace see no GPU unless they request one.
+    pub const HIDE_GPUS: &str = "divvy.dev/hide-gpus";
+    /// Templates of Jobs in the namespace are completed as their pods are.
+    pub const COMPLETE_JOBS: &str = "divvy.dev/complete-jobs";
+}
+
 /// Taints of effect `PreferNoSchedule` that keep pods without GPUs off nodes where pods with GPUs will need the CPU.
 pub mod taint {
     /// On nodes with GPU capacity that expected requests can use.

@@ -7,9 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::card_id::CardId;
 use crate::share::Share;
 
-/// Port of the page on the loopback interface of the daemon's pod, unless the key `adminAddress` says otherwise.
-pub const PORT: u16 = 9404;
-
 /// Measured use on one node, and violations of shares.
 ///
 /// `K` is what their kinds are read as. A daemon knows its own; readers take a [`String`], since a newer daemon reports kinds

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use divvy_api::config::{CONFIG_MAP, ClusterConfig, KEY};
+use divvy_api::config::{ClusterConfig, KEY};
+use divvy_api::installation::CONFIG_MAP;
 use divvy_index::demand::SchedulingConfig;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

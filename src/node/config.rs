@@ -22,6 +22,7 @@ use divvy_api::ResourceNames;
 use divvy_api::annotation::PolicyName;
 use divvy_api::config::ClusterConfig;
 use divvy_api::container::LIBRARY;
+use divvy_api::installation;
 use divvy_api::names::ResourceName;
 use divvy_api::quantity::{Cores, Memory};
 use divvy_api::request::Defaults;
@@ -155,9 +156,9 @@ divvy_runtime::keys! {
     recover_after: Period = Period::seconds(60),
 
     /// Address of /metrics, /healthz and /readyz
-    listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 9402).into(),
+    listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, installation::DAEMON_METRICS_PORT).into(),
     /// Loopback address of /usage, /config and /debug, reached with kubectl port-forward
-    admin_address: LoopbackAddress = LoopbackAddress::port(divvy_api::usage::PORT),
+    admin_address: LoopbackAddress = LoopbackAddress::port(installation::ADMIN_PORT),
     /// Log levels by target, such as info,divvy_node=debug
     log_level: LogFilter = LogFilter::default(),
     /// Log format: plain or json

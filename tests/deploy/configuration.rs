@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use divvy_api::config::{CONFIG_MAP, ClusterConfig, KEY};
+use divvy_api::config::{ClusterConfig, KEY};
+use divvy_api::installation::{API_SERVICE, CONFIG_MAP, WEBHOOK};
 use divvy_mps::config::Task;
 use divvy_runtime::settings::{KeySet, Within};
-use divvy_webhook::config::{API_SERVICE, SERVICE};
 use serde_json::Value;
 
 use crate::objects;
@@ -99,9 +99,9 @@ fn both_programs_take_the_shared_keys_from_the_cluster_config() {
 #[test]
 fn objects_are_called_what_the_webhook_looks_for() {
     let objects = objects::all("deploy/manifests");
-    objects::find(&objects, &format!("Service divvy-system/{SERVICE}"));
+    objects::find(&objects, &format!("Service divvy-system/{WEBHOOK}"));
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-        objects::find(&objects, &format!("{kind} /{SERVICE}"));
+        objects::find(&objects, &format!("{kind} /{WEBHOOK}"));
     }
 }
 
@@ -163,8 +163,8 @@ fn aggregated_api_is_where_its_apiservice_leads() {
         (webhook(), [objects::all("deploy/manifests"), objects::all("deploy/aggregated-api")].concat());
     let api = &objects::find(&objects, &format!("APIService /{API_SERVICE}"))["spec"];
     assert_eq!(format!("{}.{}", api["version"].as_str().unwrap(), api["group"].as_str().unwrap()), API_SERVICE);
-    assert_eq!(api["service"]["name"], SERVICE);
-    let service = objects::find(&objects, &format!("Service divvy-system/{SERVICE}"));
+    assert_eq!(api["service"]["name"], WEBHOOK);
+    let service = objects::find(&objects, &format!("Service divvy-system/{WEBHOOK}"));
     let with = |list: &Value, field: &str, wanted: &Value| {
         list.as_array().unwrap().iter().find(|port| port[field] == *wanted).unwrap().clone()
     };

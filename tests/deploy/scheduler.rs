@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use divvy_api::ResourceNames;
+use divvy_api::installation::{SECRET, WEBHOOK};
 use divvy_api::limits::request_resources;
-use divvy_webhook::config::{SECRET, SERVICE};
 use serde_json::{Value, json};
 
 use crate::objects;
@@ -40,7 +40,7 @@ fn both_schedulers_ask_the_same_of_the_same_pods() {
         stock["managedResources"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
     let names = ResourceNames::default();
     assert_eq!(asked, request_resources(&names).map(divvy_api::ResourceName::as_str));
-    let name = format!("{SERVICE}.divvy-system.svc");
+    let name = format!("{WEBHOOK}.divvy-system.svc");
     assert_eq!(stock["tlsConfig"]["serverName"], name);
 }
 

@@ -119,7 +119,7 @@ impl Node {
     }
 
     async fn usage(&self) -> String {
-        let address = SocketAddr::new(self.daemon.pages().ip(), divvy_api::usage::PORT);
+        let address = SocketAddr::new(self.daemon.pages().ip(), divvy_api::installation::ADMIN_PORT);
         pages::page(address, "usage").await.unwrap()
     }
 

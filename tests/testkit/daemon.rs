@@ -79,7 +79,7 @@ fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr
         "nvmlLibrary": binaries.nvml,
         "deviceListStrategy": strategy,
         "listenAddress": address,
-        "adminAddress": SocketAddr::new(address.ip(), divvy_api::usage::PORT),
+        "adminAddress": SocketAddr::new(address.ip(), divvy_api::installation::ADMIN_PORT),
         // Cards and pods come and go faster here than on a machine.
         "probeInterval": "200ms",
         // A crowded machine may keep a thread waiting for longer than a driver would.

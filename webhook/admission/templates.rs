@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use divvy_api::annotation::{Document as _, RequestAnnotation};
+use divvy_api::names::label::COMPLETE_JOBS;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -69,7 +70,7 @@ impl Workload {
         template.annotation(RequestAnnotation::KEY).is_none().then(|| {
             format!(
                 "label {QUEUE}: Kueue counts the template as it is written, not what its pods request once they are \
-                 admitted: label the namespace divvy.dev/complete-jobs=true, and create the Job again"
+                 admitted: label the namespace {COMPLETE_JOBS}=true, and create the Job again"
             )
         })
     }

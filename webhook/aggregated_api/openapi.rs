@@ -94,7 +94,7 @@ fn reference(name: &str) -> Value {
 }
 
 fn info() -> Value {
-    json!({ "title": "divvy-webhook", "version": env!("CARGO_PKG_VERSION") })
+    json!({ "title": divvy_api::installation::WEBHOOK, "version": env!("CARGO_PKG_VERSION") })
 }
 
 fn identity(kind: &str) -> Value {

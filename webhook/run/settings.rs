@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use divvy_api::config::Scheduling;
+use divvy_api::installation::WEBHOOK;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::api_server::ApiServer;
 use divvy_runtime::settings::{Advertise, Switch};
 
 use crate::admission::{FavouredNamespaces, Settings};
 use crate::aggregated_api::AggregatedApiMode;
-use crate::config::{Config, Namespace, SCHEDULER, SERVICE};
+use crate::config::{Config, Namespace, SCHEDULER};
 use crate::lease::{Candidate, Timing};
 use crate::tls::{Files, Service};
 
@@ -57,7 +58,7 @@ fn favoured(namespaces: &[Namespace]) -> FavouredNamespaces {
 
 /// What clients call us.
 pub(super) fn service(config: &Config) -> Service {
-    Service { name: SERVICE.to_owned(), namespace: config.namespace.to_string(), client: SCHEDULER }
+    Service { name: WEBHOOK.to_owned(), namespace: config.namespace.to_string(), client: SCHEDULER }
 }
 
 /// A certificate that somebody else keeps.

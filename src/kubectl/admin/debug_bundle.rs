@@ -12,6 +12,7 @@ mod objects;
 mod programs;
 mod redact;
 
+use divvy_api::installation::{DAEMON, MPS};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE.tar.gz")]
     output: Option<PathBuf>,
     /// Namespace that Divvy is installed in
-    #[arg(short, long, value_name = "NAME", default_value = "divvy-system")]
+    #[arg(short, long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     namespace: String,
     /// MiB from the end of each log
     #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -128,7 +129,7 @@ async fn gather(
     archive.add(&Part::new(&["doctor.txt"], Ok(report.to_string().into_bytes())))?;
     archive.add(&json_part(&["doctor.json"], Ok(json!(report))))?;
     let pods: Vec<&Pod> = pods.iter().filter(|pod| is_asked(pod, nodes)).collect();
-    for node in nodes.iter().filter(|node| !pods.iter().any(|pod| pod.program == "divvy-node" && pod.node == **node)) {
+    for node in nodes.iter().filter(|node| !pods.iter().any(|pod| pod.program == DAEMON && pod.node == **node)) {
         let why = format!("no pod of divvy-node is there in namespace {namespace}");
         archive.add(&Part::new(&["nodes", node], Err(why)))?;
     }
@@ -150,7 +151,7 @@ async fn gather(
 
 /// Whether a pod is asked when these nodes are named: what isn't of one node always is.
 fn is_asked(pod: &Pod, nodes: &[String]) -> bool {
-    let is_of_node = matches!(pod.program.as_str(), "divvy-node" | "divvy-mps");
+    let is_of_node = matches!(pod.program.as_str(), DAEMON | MPS);
     nodes.is_empty() || !is_of_node || nodes.contains(&pod.node)
 }
 

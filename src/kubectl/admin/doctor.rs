@@ -92,7 +92,7 @@ const CHECKS: &[Check] = &[
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Namespace that Divvy is installed in
-    #[arg(short, long, value_name = "NAME", default_value = "divvy-system")]
+    #[arg(short, long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     namespace: String,
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]

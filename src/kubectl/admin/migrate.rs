@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "YAML", value_parser = dialects, hide_default_value = true)]
     dialects: Option<Dialects>,
     /// Namespace that Divvy is installed in, or will be
-    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    #[arg(long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     divvy_namespace: String,
     /// File with the content of the ConfigMap divvy-config, instead of the cluster's
     #[arg(long, value_name = "FILE")]

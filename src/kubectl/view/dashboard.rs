@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
     /// Namespace that Divvy is installed in
-    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    #[arg(long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     divvy_namespace: String,
     #[command(flatten)]
     cluster: ClusterArgs,

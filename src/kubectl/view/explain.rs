@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
     /// Namespace that Divvy is installed in
-    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    #[arg(long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     divvy_namespace: String,
     #[command(flatten)]
     table: TableArgs,

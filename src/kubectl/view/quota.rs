@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "names"])]
     all_namespaces: bool,
     /// Namespace that Divvy is installed in
-    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    #[arg(long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     divvy_namespace: String,
     #[command(flatten)]
     table: TableArgs,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use divvy_api::Memory;
-use divvy_api::usage::{ContainerUsage, NodeUsage, PORT};
+use divvy_api::installation::{ADMIN_PORT, DAEMON, pods_of};
+use divvy_api::usage::{ContainerUsage, NodeUsage};
 use divvy_index::pod::PodView;
 use futures::StreamExt as _;
 use kube::api::ListParams;
@@ -17,8 +18,6 @@ use crate::text::{distinct_length, table};
 #[cfg(test)]
 mod tests;
 
-/// Name of the daemons' label.
-const DAEMON: &str = "divvy-node";
 /// Daemons that are asked at the same time.
 const AT_ONCE: usize = 16;
 
@@ -37,7 +36,7 @@ pub struct Args {
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
     /// Namespace that Divvy is installed in
-    #[arg(long, value_name = "NAME", default_value = "divvy-system")]
+    #[arg(long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     divvy_namespace: String,
     #[command(flatten)]
     table: TableArgs,
@@ -97,7 +96,7 @@ async fn daemons(
     nodes: &[String],
     told: &mut CommandOutput,
 ) -> anyhow::Result<BTreeMap<String, String>> {
-    let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={DAEMON}"));
+    let selected = ListParams::default().labels(&pods_of(DAEMON));
     let pods = cluster.pods::<PodView>(Some(namespace), selected).await;
     let pods = pods.map_err(|refused| match refused {
         Refusal::Forbidden(message) => forbidden(&message, "list pods", namespace),
@@ -122,7 +121,7 @@ async fn daemons(
 
 /// What the containers of one node use.
 pub(crate) async fn usage_of(cluster: &Cluster, namespace: &str, node: &str) -> anyhow::Result<NodeUsage<String>> {
-    let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={DAEMON}"));
+    let selected = ListParams::default().labels(&pods_of(DAEMON));
     let selected = selected.fields(&format!("spec.nodeName={node}"));
     let pods = cluster.pods::<PodView>(Some(namespace), selected).await?;
     let daemon = pods.into_iter().find(|pod| !pod.ended);
@@ -137,9 +136,12 @@ async fn ask(
     node: String,
     pod: String,
 ) -> (String, Result<NodeUsage<String>, Refusal>) {
-    let body = cluster.get_by_port_forward(namespace, &pod, PORT, "/usage").await;
-    let unreadable =
-        |error| Refusal::NoAnswer { pod, port: PORT, why: format!("answers what this version can't read: {error}") };
+    let body = cluster.get_by_port_forward(namespace, &pod, ADMIN_PORT, "/usage").await;
+    let unreadable = |error| Refusal::NoAnswer {
+        pod,
+        port: ADMIN_PORT,
+        why: format!("answers what this version can't read: {error}"),
+    };
     (node, body.and_then(|body| serde_json::from_slice(&body).map_err(unreadable)))
 }
 

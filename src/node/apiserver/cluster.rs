@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::gpunode::{GpuNode, GpuNodeSpec, GpuNodeStatus};
+use divvy_api::installation::DAEMON;
 use divvy_runtime::api_server::{Delays, Requests, within_deadline};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -22,7 +23,6 @@ use super::node::NodeView;
 use divvy_node_core::pod::PodRef;
 
 /// Field manager of the `GpuNode`'s status in `managedFields`.
-const MANAGER: &str = "divvy-node";
 
 /// The objects of one node.
 pub(super) struct Cluster {
@@ -117,7 +117,7 @@ impl Cluster {
         for field in GpuNodeStatus::OPTIONAL {
             patch["status"].as_object_mut().expect("a struct is an object").entry(field).or_insert(Value::Null);
         }
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(DAEMON.to_owned()), ..PatchParams::default() };
         match self.gpu_nodes.patch_status(&self.name, &params, &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {
                 let is_named = status.details.is_some_and(|details| !details.name.is_empty());

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use divvy_api::installation::{CONFIG_MAP, DAEMON, EXTENDER, MPS, PART_OF, PROGRAM, WEBHOOK};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
@@ -12,10 +13,7 @@ use super::keep::{
 };
 use crate::cluster::{Cluster, Refusal};
 
-/// Label of everything that Divvy's manifests install.
-const INSTALLED: &str = "app.kubernetes.io/part-of=divvy";
-const PROGRAMS: &str = "app.kubernetes.io/name in (divvy-mps,divvy-node,divvy-webhook)";
-const CONFIGURATIONS: [&str; 3] = ["divvy-config", "divvy-node", "divvy-webhook"];
+const CONFIGURATIONS: [&str; 3] = [CONFIG_MAP, DAEMON, WEBHOOK];
 const DEFINITIONS: [&str; 2] = ["gpunodes.divvy.dev", "gpuquotas.divvy.dev"];
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -107,16 +105,16 @@ impl<'a> Objects<'a> {
         let of_group = |group: &str, kind: &str| format!("/apis/{group}/namespaces/{namespace}/{kind}");
         for kind in ["daemonsets", "deployments"] {
             let file = format!("{kind}.json");
-            self.list(WORKLOAD, &["divvy", &file], &of_group("apps/v1", kind), INSTALLED).await;
+            self.list(WORKLOAD, &["divvy", &file], &of_group("apps/v1", kind), PART_OF).await;
         }
-        self.list(PLAIN, &["divvy", "services.json"], &core("services"), INSTALLED).await;
+        self.list(PLAIN, &["divvy", "services.json"], &core("services"), PART_OF).await;
         let slices = of_group("discovery.k8s.io/v1", "endpointslices");
-        let own = "kubernetes.io/service-name in (divvy-extender,divvy-webhook)";
+        let own = &format!("kubernetes.io/service-name in ({EXTENDER},{WEBHOOK})");
         self.list(PLAIN, &["divvy", "endpointslices.json"], &slices, own).await;
         let leases = of_group("coordination.k8s.io/v1", "leases");
-        self.named(PLAIN, &["divvy", "leases.json"], &leases, &["divvy-webhook"]).await;
+        self.named(PLAIN, &["divvy", "leases.json"], &leases, &[WEBHOOK]).await;
         self.named(CONFIGURATION, &["divvy", "configmaps.json"], &core("configmaps"), &CONFIGURATIONS).await;
-        let selected = ListParams::default().labels(PROGRAMS);
+        let selected = ListParams::default().labels(&format!("{PROGRAM} in ({MPS},{DAEMON},{WEBHOOK})"));
         let pods = self.parts_of(OWN_POD, &core("pods"), selected).await;
         let found = pods.as_ref().ok().map(|pods| pods.iter().map(Pod::of).collect());
         self.parts.push(json_part(&["divvy", "pods.json"], pods.map(Value::from)));
@@ -140,11 +138,11 @@ impl<'a> Objects<'a> {
     async fn cluster_wide(&mut self) {
         for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
             let (file, path) = (format!("{kind}.json"), format!("{ADMISSION}/{kind}"));
-            self.named(WEBHOOK_CONFIGURATION, &[&file], &path, &["divvy-webhook"]).await;
+            self.named(WEBHOOK_CONFIGURATION, &[&file], &path, &[WEBHOOK]).await;
         }
         for kind in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
             let file = format!("{kind}.json");
-            self.list(OWN_OBJECT, &[&file], &format!("{ADMISSION}/{kind}"), INSTALLED).await;
+            self.list(OWN_OBJECT, &[&file], &format!("{ADMISSION}/{kind}"), PART_OF).await;
         }
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         self.named(DEFINITION, &["customresourcedefinitions.json"], definitions, &DEFINITIONS).await;
@@ -202,7 +200,7 @@ impl Pod {
         let containers = containers.map(|container| text(container, "/name"));
         Self {
             name: text(pod, "/metadata/name").to_owned(),
-            program: pod["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap_or_default().to_owned(),
+            program: pod["metadata"]["labels"][PROGRAM].as_str().unwrap_or_default().to_owned(),
             node: text(pod, "/spec/nodeName").to_owned(),
             containers: containers.map(|name| (name.to_owned(), restarted(name))).collect(),
         }

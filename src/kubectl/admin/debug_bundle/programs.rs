@@ -1,6 +1,6 @@
 //! What the pods of Divvy answer and have logged.
 
-use divvy_api::usage::PORT;
+use divvy_api::installation::{ADMIN_PORT, DAEMON, DAEMON_METRICS_PORT, WEBHOOK, WEBHOOK_METRICS_PORT};
 
 use super::archive::Part;
 use super::objects::Pod;
@@ -17,11 +17,11 @@ const ADMIN: [(&str, &str); 4] = [
 /// The ports of a program and the pages there; nothing where it serves none.
 fn pages(program: &str) -> Vec<(u16, &'static str, &'static str)> {
     let metrics = match program {
-        "divvy-node" => 9402,
-        "divvy-webhook" => 9403,
+        DAEMON => DAEMON_METRICS_PORT,
+        WEBHOOK => WEBHOOK_METRICS_PORT,
         _ => return Vec::new(),
     };
-    let admin = ADMIN.into_iter().map(|(page, file)| (PORT, page, file));
+    let admin = ADMIN.into_iter().map(|(page, file)| (ADMIN_PORT, page, file));
     [(metrics, "/metrics", "metrics.txt"), (metrics, "/readyz", "readyz.txt")].into_iter().chain(admin).collect()
 }
 

@@ -1,7 +1,8 @@
 //! Checks of the objects that nodes depend on: the API server, the definition of `GpuNode`, the daemons, policies.
 
-use divvy_api::config::{CONFIG_MAP, KEY};
+use divvy_api::config::KEY;
 use divvy_api::gpunode::GpuNode;
+use divvy_api::installation::{CONFIG_MAP, DAEMON, POLICIES, pods_of};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding as Binding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion;
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -14,18 +15,6 @@ use crate::text::listed;
 
 /// From there on a kubelet shows its pods to who may get nodes/pods alone.
 const OLDEST: (u32, u32) = (1, 33);
-/// `deploy/manifests/policy.yaml`.
-pub(super) const POLICIES: [&str; 8] = [
-    "divvy-gpunodes",
-    "divvy-node-nodes",
-    "divvy-node-pods",
-    "divvy-pod-annotations",
-    "divvy-pod-templates",
-    "divvy-webhook-evictions",
-    "divvy-webhook-nodes",
-    "divvy-webhook-pods",
-];
-
 pub(super) fn api_server(version: &Info) -> Verdict {
     let Info { git_version, major, minor, .. } = version;
     // Some distributions write "33+".
@@ -105,9 +94,7 @@ pub(super) fn daemons(objects: &Objects) -> Result<Verdict, &Refusal> {
     let status = daemons.status.clone().unwrap_or_default();
     let (wanted, ready) = (status.desired_number_scheduled, status.number_ready);
     let found = format!("{ready} of {wanted} pods are ready");
-    let look = format!(
-        "kubectl -n {namespace} get pods -l app.kubernetes.io/name=divvy-node -o wide, and the log of one that isn't"
-    );
+    let look = format!("kubectl -n {namespace} get pods -l {} -o wide, and the log of one that isn't", pods_of(DAEMON));
     Ok(match (wanted, ready) {
         (0, _) => {
             let label = "kubectl label node NAME nvidia.com/gpu.present=true, or install node feature discovery";

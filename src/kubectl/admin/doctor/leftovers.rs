@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use divvy_api::ResourceNames;
 use divvy_api::gpunode::GpuNodeReport;
+use divvy_api::installation::{DAEMON, POLICIES};
 use divvy_api::names::annotation::{GENERATION, LABELS};
 use divvy_api::names::taint;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use super::cluster::POLICIES;
 use super::finding::{Finding, State, Verdict};
-use super::objects::{AGGREGATED, Agent, DAEMON, ForeignObject, Objects};
+use super::objects::{AGGREGATED, Agent, ForeignObject, Objects};
 use super::systems::{Mark, SYSTEMS, System};
 use crate::cluster::Refusal;
 use crate::text::listed;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use divvy_api::gpunode::GpuNodeReport;
+use divvy_api::installation::{DAEMON, pods_of};
 use divvy_api::quantity::parse_memory_total;
 use divvy_api::{Memory, ResourceName, ResourceNames, Tier};
 use kube::ResourceExt as _;
@@ -93,9 +94,10 @@ fn without_report(
     }
     let found = format!("has {sign} and no GpuNode: divvy-node doesn't run there, or can't write it");
     let remedy = format!(
-        "kubectl -n {} get pods -l app.kubernetes.io/name=divvy-node --field-selector spec.nodeName={name}, and the \
+        "kubectl -n {} get pods -l {} --field-selector spec.nodeName={name}, and the \
          pod's log",
-        objects.namespace
+        objects.namespace,
+        pods_of(DAEMON)
     );
     Some(Verdict::failed(found, remedy).about(link(&name)))
 }

@@ -9,6 +9,8 @@ use std::fmt::Debug;
 use divvy_api::ResourceNames;
 use divvy_api::config::{ClusterConfig, Scheduling};
 use divvy_api::gpunode::{GpuNode, GpuNodeReport};
+use divvy_api::installation::{CERT_MANAGER_SECRET, DAEMON, EXTENDER, SECRET, WEBHOOK};
+use divvy_api::names::label::HIDE_GPUS;
 use divvy_index::pod::PodView;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -33,15 +35,6 @@ use crate::view::inspect::NodeView;
 
 /// What was read, or why it couldn't be.
 pub(super) type Fact<T> = Result<T, Refusal>;
-
-/// Name of the daemon's DaemonSet.
-pub(super) const DAEMON: &str = "divvy-node";
-/// Name of the webhook's objects.
-pub(super) const WEBHOOK: &str = "divvy-webhook";
-/// Name of the extender's Service and its EndpointSlice.
-pub(super) const EXTENDER: &str = "divvy-extender";
-/// Label of a namespace: with `true`, its pods see no GPU unless they request one.
-pub(super) const HIDES_GPUS: &str = "divvy.dev/hide-gpus";
 
 /// Reads objects for the table below.
 struct Reader<'a> {
@@ -102,8 +95,8 @@ objects! {
     agents: Vec<Agent> = agents();
     /// Objects of other systems that belong to no namespace.
     foreign: Vec<ForeignObject> = foreign_objects();
-    /// Namespaces with the label [`HIDES_GPUS`], whatever its value.
-    hiding: Vec<Namespace> = labelled(HIDES_GPUS);
+    /// Namespaces with the label [`HIDE_GPUS`], whatever its value.
+    hiding: Vec<Namespace> = labelled(HIDE_GPUS);
     /// Those of them that have pods which `hide.divvy.dev` leaves alone.
     needed_first: Vec<String> = needed_first(&hiding);
     /// `ResourceQuota`s and `LimitRange`s.
@@ -198,8 +191,8 @@ impl Reader<'_> {
         if !self.with_secrets {
             return Ok(None);
         }
-        match self.own("divvy-webhook-certificate").await {
-            Ok(None) => self.own("divvy-webhook-tls").await,
+        match self.own(CERT_MANAGER_SECRET).await {
+            Ok(None) => self.own(SECRET).await,
             found => found,
         }
     }

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use divvy_api::ResourceNames;
 use divvy_api::config::{ClusterConfig, Scheduling};
 use divvy_api::gpunode::{GpuNode, GpuNodeReport};
+use divvy_api::names::label::HIDE_GPUS;
 use divvy_dialects::{Dialect, match_conditions};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
@@ -14,7 +15,7 @@ use kube::{CustomResourceExt as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::objects::{Agent, Configuration, HIDES_GPUS, Replica};
+use super::objects::{Agent, Configuration, Replica};
 use super::*;
 use crate::admin::limits::Limit;
 use crate::cluster::Refusal;
@@ -142,7 +143,7 @@ fn sound() -> Objects {
 
 /// A namespace with this value of the label.
 fn labelled(name: &str, value: &str) -> Namespace {
-    read(json!({ "metadata": { "name": name, "labels": { HIDES_GPUS: value } } }))
+    read(json!({ "metadata": { "name": name, "labels": { HIDE_GPUS: value } } }))
 }
 
 /// What isn't ok once some of the installation is changed.

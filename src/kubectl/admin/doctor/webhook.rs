@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use divvy_api::installation::{EXTENDER, WEBHOOK, pods_of};
+use divvy_api::names::label::HIDE_GPUS;
 use divvy_api::names::taint;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -11,14 +13,14 @@ use kube::ResourceExt as _;
 use super::certificate::{self, Authority};
 use super::finding::Verdict;
 use super::leftovers;
-use super::objects::{Configuration, EXTENDER, Fact, HIDES_GPUS, Objects, Replica, WEBHOOK, Webhook};
+use super::objects::{Configuration, Fact, Objects, Replica, Webhook};
 use crate::cluster::Refusal;
 use crate::text::listed;
 
 /// Webhooks of each configuration with their failure policies, as shipped.
 const MUTATING: [(&str, &str); 3] = [("mutate.divvy.dev", "Fail"), (HIDE, "Fail"), ("jobs.divvy.dev", "Fail")];
 const VALIDATING: [(&str, &str); 2] = [("validate.divvy.dev", "Fail"), ("templates.divvy.dev", "Ignore")];
-/// Webhook for the pods of namespaces with the label [`HIDES_GPUS`].
+/// Webhook for the pods of namespaces with the label [`HIDE_GPUS`].
 const HIDE: &str = "hide.divvy.dev";
 /// Namespace of what a cluster needs to start.
 const SYSTEM: &str = "kube-system";
@@ -67,22 +69,22 @@ pub(super) fn hidden(objects: &Objects) -> Result<Option<Verdict>, &Refusal> {
         return Ok(None);
     }
     let mutating = objects.mutating.as_ref()?;
-    let is_on = |namespace: &&Namespace| namespace.labels().get(HIDES_GPUS).is_some_and(|value| value == "true");
+    let is_on = |namespace: &&Namespace| namespace.labels().get(HIDE_GPUS).is_some_and(|value| value == "true");
     if let Some(off) = labelled.iter().find(|namespace| !is_on(namespace)) {
-        let (name, value) = (off.name_any(), &off.labels()[HIDES_GPUS]);
-        let found = format!("namespace {name} has the label {HIDES_GPUS} with \"{value}\", which has no effect");
+        let (name, value) = (off.name_any(), &off.labels()[HIDE_GPUS]);
+        let found = format!("namespace {name} has the label {HIDE_GPUS} with \"{value}\", which has no effect");
         let remedy =
-            format!("kubectl label --overwrite namespace {name} {HIDES_GPUS}=true, or {HIDES_GPUS}- to remove it");
+            format!("kubectl label --overwrite namespace {name} {HIDE_GPUS}=true, or {HIDE_GPUS}- to remove it");
         return Ok(Some(Verdict::warning(found, remedy)));
     }
     let needed_first = objects.needed_first.as_deref().unwrap_or_default();
     let is_needed_first = |name: &String| name == SYSTEM || needed_first.contains(name);
     if let Some(name) = labelled.iter().map(Namespace::name_any).find(is_needed_first) {
         let found = format!(
-            "namespace {name} has the label {HIDES_GPUS}: while the webhook is down no pod can be created there, but those on \
+            "namespace {name} has the label {HIDE_GPUS}: while the webhook is down no pod can be created there, but those on \
              the host's network and of the system's priority classes, which see the GPUs that their images ask for"
         );
-        let remedy = format!("kubectl label namespace {name} {HIDES_GPUS}-, and change the toolkit's settings instead");
+        let remedy = format!("kubectl label namespace {name} {HIDE_GPUS}-, and change the toolkit's settings instead");
         return Ok(Some(Verdict::warning(found, remedy)));
     }
     let names = listed(&labelled.iter().map(Namespace::name_any).collect::<Vec<_>>(), 3);
@@ -90,7 +92,7 @@ pub(super) fn hidden(objects: &Objects) -> Result<Option<Verdict>, &Refusal> {
     Ok(Some(if is_called {
         Verdict::ok(format!("pods without a GPU request see none in {names}"))
     } else {
-        let found = format!("{HIDE} is missing: the label {HIDES_GPUS} has no effect in {names}");
+        let found = format!("{HIDE} is missing: the label {HIDE_GPUS} has no effect in {names}");
         Verdict::failed(found, "apply deploy/manifests")
     }))
 }
@@ -220,10 +222,9 @@ pub(super) fn answers(objects: &Objects) -> Result<Verdict, &Refusal> {
             format!("{pod}: {}", why.trim().replace('\n', "; ")),
             format!("kubectl -n {} logs {pod}", objects.namespace),
         ),
-        None if replicas.is_empty() => Verdict::failed(
-            format!("there is no pod with the label app.kubernetes.io/name={WEBHOOK}"),
-            "see its Deployment",
-        ),
+        None if replicas.is_empty() => {
+            Verdict::failed(format!("there is no pod with the label {}", pods_of(WEBHOOK)), "see its Deployment")
+        }
         None => Verdict::ok(format!("{} of {} pods report ready", replicas.len(), replicas.len())),
     })
 }

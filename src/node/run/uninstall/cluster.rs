@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use divvy_api::ResourceNames;
+use divvy_api::installation::{DAEMON, UNINSTALL, WEBHOOK, pods_of};
 use divvy_api::names::GATE;
 use divvy_runtime::api_server::errors::describe;
 use divvy_runtime::api_server::{ApiServer, within_deadline};
@@ -26,10 +27,6 @@ use crate::run::settings;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Most names in a line.
 const NAMED: usize = 5;
-const DAEMON: &str = "divvy-node";
-const WEBHOOK: &str = "divvy-webhook";
-/// The DaemonSet of deploy/uninstall, whose pods are ready once their node is clean.
-const CLEANERS: &str = "divvy-uninstall";
 
 /// The cluster, seen from the namespace that Divvy is installed in.
 struct Uninstallation<'a> {
@@ -186,11 +183,11 @@ impl Uninstallation<'_> {
     /// What is still to come of the DaemonSet that removes files; nothing where there is no such DaemonSet.
     async fn awaits_cleaners(&self) -> kube::Result<Option<String>> {
         let sets: Api<DaemonSetView> = Api::default_namespaced(self.client.clone());
-        let Some(set) = within_deadline(sets.get_opt(CLEANERS)).await? else { return Ok(None) };
-        let pods = self.pods(CLEANERS).await?;
+        let Some(set) = within_deadline(sets.get_opt(UNINSTALL)).await? else { return Ok(None) };
+        let pods = self.pods(UNINSTALL).await?;
         let DaemonSetStatusView { observed_generation, desired_number_scheduled: wanted } = set.status;
         if observed_generation < set.metadata.generation.unwrap_or(0) || pods.len() < wanted {
-            return Ok(Some(format!("DaemonSet {CLEANERS} to create its pods")));
+            return Ok(Some(format!("DaemonSet {UNINSTALL} to create its pods")));
         }
         let mut unready: Vec<String> =
             pods.into_iter().filter(|pod| !pod.status.is_ready()).map(|pod| pod.spec.node_name).collect();
@@ -200,7 +197,7 @@ impl Uninstallation<'_> {
             unready.retain(|node| ready.contains(node));
         }
         unready.sort_unstable();
-        Ok((!unready.is_empty()).then(|| format!("pods of DaemonSet {CLEANERS} on {}", some(&unready))))
+        Ok((!unready.is_empty()).then(|| format!("pods of DaemonSet {UNINSTALL} on {}", some(&unready))))
     }
 
     async fn ready_nodes(&self) -> kube::Result<HashSet<String>> {
@@ -211,7 +208,7 @@ impl Uninstallation<'_> {
 
     async fn pods(&self, program: &str) -> kube::Result<Vec<PodView>> {
         let pods: Api<PodView> = Api::default_namespaced(self.client.clone());
-        let only = ListParams::default().labels(&format!("app.kubernetes.io/name={program}"));
+        let only = ListParams::default().labels(&pods_of(program));
         Ok(within_deadline(pods.list(&only)).await?.items)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use divvy_api::installation::{DAEMON, WEBHOOK};
 use divvy_index::pod::PodView;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Service;
@@ -10,7 +11,7 @@ use kube::core::Selector;
 use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 
-use super::{DAEMON, Fact, Reader};
+use super::{Fact, Reader};
 use crate::admin::doctor::systems::{SYSTEMS, System};
 use crate::cluster::Refusal;
 
@@ -85,7 +86,7 @@ impl Reader<'_> {
             };
             let name = path.splitn(5, '/').last().unwrap_or(path).to_owned();
             let unavailable = unavailable(&found);
-            let is_ours = found["spec"]["service"]["name"] == "divvy-webhook";
+            let is_ours = found["spec"]["service"]["name"] == WEBHOOK;
             if is_ours && unavailable.is_none() {
                 continue;
             }

@@ -2,12 +2,13 @@
 
 use std::ops::Add as _;
 
+use divvy_api::installation::{WEBHOOK, WEBHOOK_METRICS_PORT, pods_of};
 use divvy_index::pod::PodView;
 use k8s_openapi::ByteString;
 use kube::api::ListParams;
 use serde::Deserialize;
 
-use super::{Fact, Reader, WEBHOOK};
+use super::{Fact, Reader};
 use crate::cluster::Refusal;
 
 /// A webhook configuration of either kind.
@@ -53,8 +54,6 @@ pub(crate) struct Replica {
     pub(crate) calls: Option<f64>,
 }
 
-/// Port at which a replica serves `/readyz` and `/metrics`.
-const METRICS_PORT: u16 = 9403;
 const CALLS: &str = "divvy_extender_calls_total";
 
 // === impl Reader ===
@@ -70,15 +69,15 @@ impl Reader<'_> {
     pub(super) async fn replicas(&self) -> Fact<Vec<Replica>> {
         let Self { cluster, namespace, .. } = self;
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
-        let selected = ListParams::default().labels(&format!("app.kubernetes.io/name={WEBHOOK}"));
+        let selected = ListParams::default().labels(&pods_of(WEBHOOK));
         let mut replicas = Vec::new();
         for pod in cluster.list_at::<PodView>(&pods, selected).await?.into_iter().filter(|pod| !pod.ended) {
-            let proxy = format!("{pods}/http:{}:{METRICS_PORT}/proxy", pod.name);
+            let proxy = format!("{pods}/http:{}:{WEBHOOK_METRICS_PORT}/proxy", pod.name);
             let readyz = match cluster.text(&format!("{proxy}/readyz")).await {
                 Ok(_) => Ok(()),
                 Err(forbidden @ Refusal::Forbidden(_)) => return Err(forbidden),
                 Err(Refusal::Other { message, .. }) => Err(message),
-                Err(Refusal::UnknownKind) => Err(format!("it serves no /readyz on port {METRICS_PORT}")),
+                Err(Refusal::UnknownKind) => Err(format!("it serves no /readyz on port {WEBHOOK_METRICS_PORT}")),
                 Err(refused) => Err(refused.to_string()),
             };
             let calls = cluster.text(&format!("{proxy}/metrics")).await.ok().map(|metrics| sum(&metrics, CALLS));
