@@ -58,7 +58,7 @@ divvy_runtime::keys! {
 
     /// Policy that chooses a pod's node, one of those of cardPolicy; unless set, as cardPolicy
     node_policy: PolicyName = card_policy,
-    /// Whether GPUs that are busier than their shares come after others: on or off; requires publishUtilization of divvy-node
+    /// Whether GPUs that are busier than their shares come after others: on or off; the daemons then publish each GPU's utilization
     load_aware: Switch = Switch::default(),
     /// Who chooses the nodes of pods that request GPUs: gates (the leader, and kube-scheduler follows), extender (kube-scheduler, which calls the webhook) or node (kube-scheduler, by amounts per node and a preferred affinity to the nodes that fit)
     scheduling: Scheduling = Scheduling::default(),

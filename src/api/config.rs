@@ -50,7 +50,7 @@ pub struct ClusterConfig {
     /// Policy by which a pod gets its node, unless it names one; absent: [`card_policy`](Self::card_policy).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_policy: Option<PolicyName>,
-    /// Whether GPUs that are busier than their shares come after others.
+    /// Whether GPUs that are busier than their shares come after others; daemons publish utilization for that.
     pub load_aware: Switch,
     /// Who chooses the nodes of pods that request GPUs.
     pub scheduling: Scheduling,

@@ -82,6 +82,8 @@ divvy_runtime::keys! {
     default_cores: Within<0, 99> = Within::new(0),
     /// Policy that chooses a pod's GPUs: binpack, spread, random, least-fragmentation or topology
     card_policy: PolicyName = PolicyName::default(),
+    /// Whether GPUs that are busier than their shares come after others: on or off; the GpuNode then has each GPU's utilization
+    load_aware: Switch = Switch::default(),
     /// Isolation tier, or auto
     tier: TierChoice = TierChoice::default(),
     /// Namespaces whose pods may ask for tier accounting: their shares are then recorded and not enforced, except where MPS has the GPUs
@@ -148,8 +150,6 @@ divvy_runtime::keys! {
     probe_interval: Period = Period::seconds(5),
     /// Longest wait for an answer of NVML
     probe_timeout: Period = Period::seconds(10),
-    /// Whether the GpuNode reports each GPU's utilization: on or off
-    publish_utilization: Switch = Switch::default(),
     /// XIDs that don't make a GPU unhealthy, as applications cause them
     ignored_xids: List<Within<1, 1023>> = List([13, 31, 43, 45, 68, 109].map(Within::new).to_vec()),
     /// How long a GPU must be healthy before it is allocated again
@@ -181,6 +181,7 @@ impl From<ClusterConfig> for Keys {
             default_memory: Some(config.default_memory),
             default_cores: Some(config.default_cores),
             card_policy: Some(config.card_policy),
+            load_aware: Some(config.load_aware),
             ..Self::default()
         }
     }

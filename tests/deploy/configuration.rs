@@ -86,7 +86,7 @@ fn both_programs_take_the_shared_keys_from_the_cluster_config() {
     let own = ["adminAddress", "drainTimeout", "kubeconfig", "listenAddress", "logFormat", "logLevel"];
     let both: Vec<_> = webhook.keys().filter(|key| node.contains_key(*key) && !own.contains(&key.as_str())).collect();
     let cluster = fields(&shared);
-    assert_eq!(both.len(), 10, "{both:?}");
+    assert_eq!(both.len(), 11, "{both:?}");
     for key in both {
         assert_eq!(node[key], webhook[key], "{key}");
         assert!(cluster.contains_key(key), "{key}");

@@ -21,6 +21,7 @@ const VALUES: &[(&str, &str)] = &[
     ("defaultMemory", "25%"),
     ("defaultCores", "99"),
     ("cardPolicy", "random"),
+    ("loadAware", "on"),
     ("tier", "shim"),
     ("accountingNamespaces", "research,lab"),
     ("libdivvyPath", "/opt/libdivvy.so"),
@@ -51,7 +52,6 @@ const VALUES: &[(&str, &str)] = &[
     ("migStrategy", "mixed"),
     ("probeInterval", "1s"),
     ("probeTimeout", "2s"),
-    ("publishUtilization", "on"),
     ("ignoredXids", "13,79"),
     ("recoverAfter", "5m"),
     ("listenAddress", "[::1]:9402"),
@@ -188,7 +188,7 @@ fn variable_with_invalid_utf8_is_refused() {
 #[test]
 fn invalid_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
-    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, oversubscribeHostMemory, memoryOverride, coresScale, defaultMemory, defaultCores, cardPolicy, tier, accountingNamespaces, libdivvyPath, cardOverrides, deviceListStrategy, cdiDir, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devRootCtrPath, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, publishUtilization, ignoredXids, recoverAfter, listenAddress, adminAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, nodeIp, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, numaTopology, memoryScale, oversubscribeHostMemory, memoryOverride, coresScale, defaultMemory, defaultCores, cardPolicy, loadAware, tier, accountingNamespaces, libdivvyPath, cardOverrides, deviceListStrategy, cdiDir, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devRootCtrPath, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, adminAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
     insta::assert_snapshot!(file("adminAddress: 10.0.0.7:9404"), @r#"config.yaml: line 2, column 15: adminAddress: "10.0.0.7:9404" is not a loopback address with a port: expected one such as 127.0.0.1:9404 or [::1]:9404"#);
     insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");

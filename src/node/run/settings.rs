@@ -65,7 +65,7 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
         advertise: config.advertise,
         tier,
         slots_per_card: config.slots_per_card.get(),
-        utilization: config.publish_utilization == Switch::On,
+        utilization: config.load_aware == Switch::On,
         state_dir: config.state_dir.to_path_buf(),
     }
 }

@@ -28,7 +28,7 @@ async fn utilization_is_published_if_enabled_and_rarely_by_itself() {
     let told = bench.until_told("the cards", |status| !status.cards.is_empty()).await;
     assert_eq!(loads(&told), [None, None], "nobody wants it");
     bench.kill().await;
-    bench.set_key("publishUtilization", "on");
+    bench.set_key("loadAware", "on");
     bench.start(Stderr::Log).await;
     bench.ready().await;
     bench.until_told("what is measured", |status| loads(status) == [Some(70), None]).await;
