@@ -54,9 +54,9 @@ use self::pruned::Pruned;
 use self::removal::Removal;
 pub use self::removal::{Removed, remove, remove_from_all};
 use crate::config::Advertise;
-use crate::kubelet::advertise::Offer;
 use crate::kubelet::registration::RegistrationStatus;
 use crate::prompt::Prompts;
+use crate::states::States;
 use divvy_node_core::amounts::allocatable;
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Allocations;
@@ -143,19 +143,6 @@ pub struct PublishSettings {
 pub struct Announcement {
     draining: watch::Sender<bool>,
     announced: watch::Receiver<bool>,
-}
-
-/// State that is published, beside the ledger's.
-#[derive(Clone, Debug)]
-pub struct States {
-    /// Registration with the kubelet.
-    pub registration: watch::Receiver<RegistrationStatus>,
-    /// Devices that are registered, as last listed.
-    pub offers: watch::Receiver<Arc<Vec<Offer>>>,
-    /// Why no pod can be served, if none can.
-    pub serving: watch::Receiver<Option<ServingProblem>>,
-    /// Measured use of the containers.
-    pub usage: watch::Receiver<Arc<NodeUsage>>,
 }
 
 /// Publishes the node's state to the API server.
