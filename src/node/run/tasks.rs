@@ -207,8 +207,8 @@ impl Parts {
         };
         let settings = settings::publish(&config, tier);
         let (publisher, announcement) =
-            Publisher::new(settings, api_server, stores.allocator, states, channels.desired, prompts);
-        tasks.spawn("publisher", publisher.run(stop));
+            Publisher::new(settings, &api_server, stores.allocator, states, channels.desired, prompts, stop);
+        tasks.spawn("publisher", publisher.run());
         Some(announcement)
     }
 }
