@@ -75,7 +75,7 @@ pub(crate) struct ClusterState {
     /// Pods that have our gate and aren't to be planned, as they request no GPUs, or are of another scheduler: by UID, with
     /// namespace and name.
     pub(crate) astray: BTreeMap<Arc<str>, (String, String)>,
-    /// Pods without our gate whose status says that GPUs are reserved, which they are no longer, by UID.
+    /// Pods without our gate whose status says that GPUs are reserved, which they are no longer, by UID, whatever their group is.
     pub(crate) in_vain: BTreeMap<Arc<str>, InVain>,
     /// Pods that are left out of evictions until this time: a PodDisruptionBudget has kept them.
     pub(crate) spared: HashMap<Arc<str>, Instant>,
@@ -505,6 +505,25 @@ impl ClusterState {
         self.queue.wake_groups(api);
     }
 
+    /// Whether a pod waits for its status to be changed before it is planned again. Of a pod that starts with others of its group
+    /// it is changed when they are planned.
+    pub(crate) fn is_in_vain(&self, demand: &Demand) -> bool {
+        self.in_vain.contains_key(&demand.uid) && !self.starts_together(demand)
+    }
+
+    /// Has the pods of a group whose `PodGroup` has come, changed or gone wait as it says now.
+    pub(crate) fn regroup(&mut self, group: &Arc<PodGroup>) {
+        let in_vain = self.in_vain.keys().filter_map(|uid| match &self.pods.get(uid)?.state {
+            State::Waiting(demand) => Some(Arc::clone(demand)),
+            State::Reserved(_) | State::Confirmed => None,
+        });
+        let members: Vec<Arc<Demand>> = in_vain.filter(|demand| demand.group.as_ref() == Some(group)).collect();
+        for demand in &members {
+            self.wait(demand);
+        }
+        self.wake_group(group);
+    }
+
     /// Has the line of a group tried again, if it has one, also if it is being tried.
     pub(crate) fn wake_group(&mut self, group: &Arc<PodGroup>) {
         self.gangs.changed(group);
@@ -552,7 +571,7 @@ impl ClusterState {
     fn wait(&mut self, demand: &Arc<Demand>) {
         let uid = Arc::clone(&demand.uid);
         let is_of_others = !self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
-        if is_of_others || demand.scheduling.has_other_gates() || self.in_vain.contains_key(&uid) {
+        if is_of_others || demand.scheduling.has_other_gates() || self.is_in_vain(demand) {
             self.queue.remove(&uid);
         } else {
             self.queue.add(demand);

@@ -223,7 +223,7 @@ impl ClusterState {
             Stage::Pending => *member.scheduler == *scheduler,
             Stage::Bound => true,
         };
-        let counted = members.iter().filter(|(uid, member)| counts(member) && !self.in_vain.contains_key(*uid));
+        let counted = members.iter().filter(|(_, member)| counts(member));
         let (pending, bound): (Vec<_>, Vec<_>) = counted.partition(|(_, member)| member.stage == Stage::Pending);
         let missing: Vec<Arc<Demand>> = pending.iter().filter_map(|(uid, _)| needs_gpus(uid)).collect();
         let placed = bound.len() + pending.len() - missing.len();

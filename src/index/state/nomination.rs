@@ -56,12 +56,7 @@ impl ClusterState {
         let planned = pod.planned().filter(|planned| nominated.is_none_or(|node| planned.node == node) && is_ours);
         let is_other = |vain: &InVain| nominated.is_some_and(|node| *node != *vain.node);
         match &planned {
-            Some(planned)
-                if !is_gated
-                    && pod.is_placed
-                    && !self.starts_together(&demand)
-                    && !self.in_vain.get(uid).is_some_and(is_other) =>
-            {
+            Some(planned) if !is_gated && pod.is_placed && !self.in_vain.get(uid).is_some_and(is_other) => {
                 if nominated.is_none() {
                     let vain = || InVain { node: planned.node.clone(), next: None };
                     self.in_vain.entry(Arc::clone(uid)).or_insert_with(vain);
@@ -74,7 +69,7 @@ impl ClusterState {
             self.queue.remove(uid);
         }
         let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
-        if self.in_vain.contains_key(uid) {
+        if self.is_in_vain(&demand) {
             return touched;
         }
         match planned {
@@ -91,13 +86,10 @@ impl ClusterState {
     /// Drops a plan that the pod's scheduler had no use of, and leaves the pod alone for a while.
     pub(super) fn turn_down(&mut self, uid: &Arc<str>, now: Instant) -> Touched {
         let Some(Reservation { demand, planned, .. }) = self.reservation_of(uid) else { return Touched::new() };
-        if self.starts_together(demand) {
-            self.queue.rest(uid, Why::TurnedDownTogether, now);
-        } else {
-            let vain = InVain { node: planned.node.clone(), next: None };
-            self.in_vain.insert(Arc::clone(uid), vain);
-            self.queue.rest(uid, Why::TurnedDown, now);
-        }
+        let vain = InVain { node: planned.node.clone(), next: None };
+        let why = if self.starts_together(demand) { Why::TurnedDownTogether } else { Why::TurnedDown };
+        self.in_vain.insert(Arc::clone(uid), vain);
+        self.queue.rest(uid, why, now);
         let touched = self.failed(uid);
         if self.queue.rests(uid, now) {
             self.queue.remove(uid);
