@@ -49,7 +49,6 @@ pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions 
         nvml_library: config.nvml_library.clone(),
         sysfs_root: config.sysfs_root.to_path_buf(),
         mig_strategy: config.mig_strategy,
-        memory_override: config.memory_override.0.clone(),
         probe_interval: config.probe_interval.get(),
         probe_timeout: config.probe_timeout.get(),
         health: HealthOptions { ignored_xids, recover_after: config.recover_after.get() },
