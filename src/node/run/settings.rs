@@ -8,7 +8,7 @@ use divvy_runtime::api_server::ApiServer;
 use crate::apiserver::PublishSettings;
 use crate::apiserver::desired::Desired;
 use crate::config::{Config, Switch};
-use crate::kubelet::advertise::Listing;
+use crate::kubelet::advertise::{self, Listing};
 use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
 use crate::nvml::{HealthOptions, InventoryOptions};
@@ -61,7 +61,7 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
         node_name: config.node_name.to_string(),
         names: config.cluster().amount_names(),
         scales: config.scales(),
-        advertise: config.advertise,
+        writes_node: advertise::writes_node(config.advertise),
         tier,
         slots_per_card: config.slots_per_card.get(),
         utilization: config.load_aware == Switch::On,

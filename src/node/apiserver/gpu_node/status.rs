@@ -6,11 +6,12 @@ use divvy_api::{Card, Cores, Health, Memory};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{PublishSettings, View};
+use crate::apiserver::PublishSettings;
+use crate::apiserver::view::View;
 use divvy_node_core::ledger::{ContainerEntry, Holding, Origin, Part, PodEntry};
 
 /// The status for `view`. `seen`: the one in the cluster, whose transition times are kept for conditions that haven't changed.
-pub(super) fn status(
+pub(in crate::apiserver) fn status(
     view: &View,
     settings: &PublishSettings,
     seen: Option<&GpuNodeStatus>,
