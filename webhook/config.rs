@@ -10,12 +10,12 @@ use divvy_api::annotation::PolicyName;
 use divvy_api::config::{ClusterConfig, ClusterConfigError, Scheduling, Version};
 use divvy_api::installation;
 use divvy_api::names::ResourceName;
-use divvy_dialects::Dialect;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, LoopbackAddress,
     ObjectName, Period, Switch, Within,
 };
+use divvy_systems::Dialect;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::ConflictingVariables;
@@ -171,7 +171,7 @@ impl Keys {
         let config = self.resolve()?;
         let names = config.scheduling_config()?.names;
         config.check_certificate().map_err(ConfigError::Disagreement)?;
-        divvy_dialects::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
+        divvy_systems::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
 }
