@@ -22,8 +22,6 @@ use super::latest::Cached;
 use super::node::NodeView;
 use divvy_node_core::pod::PodRef;
 
-/// Field manager of the `GpuNode`'s status in `managedFields`.
-
 /// The objects of one node.
 pub(super) struct Cluster {
     pub(super) nodes: Api<NodeView>,

@@ -17,7 +17,7 @@ pub(super) fn allocation(config: &Config) -> AllocationSettings {
     AllocationSettings {
         node_name: config.node_name.to_string(),
         names: config.resource_names(),
-        defaults: config.request_defaults(),
+        defaults: config.cluster().request_defaults(),
         policy: Policy { name: config.card_policy, seed: 0 },
         accounting_namespaces: config.accounting_namespaces.0.iter().cloned().collect(),
     }
@@ -60,7 +60,7 @@ pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions 
 pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
     PublishSettings {
         node_name: config.node_name.to_string(),
-        names: config.amount_names(),
+        names: config.cluster().amount_names(),
         scales: config.scales(),
         advertise: config.advertise,
         tier,

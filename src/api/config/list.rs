@@ -3,10 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, Error, SeqAccess, Visitor};
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeOwned, Error, IntoDeserializer, SeqAccess, Visitor, value};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::settings::from_text;
 
 /// Values in the order given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,4 +38,10 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for Items<T> {
         }
         Ok(List(list))
     }
+}
+
+/// A value as flags and variables spell it: the text that would stand in the file.
+pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, value::Error> {
+    let text: StrDeserializer<'_, value::Error> = text.into_deserializer();
+    T::deserialize(text)
 }
