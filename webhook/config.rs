@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use divvy_api::config::ClusterConfigError;
 use divvy_api::installation;
-use divvy_dialects::Dialect;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::settings::{
     AbsolutePath, ConfigError, KeySet as _, List, LogFilter, LogFormat, LoopbackAddress, ObjectName, Period, Switch,
     Within,
 };
+use divvy_systems::Dialect;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::ConflictingVariables;
@@ -118,7 +118,7 @@ impl Keys {
         let config = self.resolve()?;
         let names = config.scheduling_config()?.names;
         config.check_certificate().map_err(ConfigError::Disagreement)?;
-        divvy_dialects::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
+        divvy_systems::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
 }

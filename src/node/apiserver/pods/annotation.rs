@@ -7,7 +7,7 @@ use divvy_api::annotation::{self, CardShare, Cards, DialectAnnotation, Document}
 use k8s_openapi::jiff::Timestamp;
 
 use crate::apiserver::view::View;
-use divvy_node_core::allocator::outputs::{Given, annotations as annotations_of};
+use divvy_node_core::allocator::allocated_share;
 use divvy_node_core::ledger::{Holding, PodEntry};
 use divvy_node_core::pod::PodRef;
 
@@ -31,14 +31,10 @@ pub(in crate::apiserver) fn annotations(view: &View, served: Tier) -> impl Itera
 /// words.
 pub(in crate::apiserver) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<String, String> {
     let Some(record) = listed::<DialectAnnotation>(view, pod) else { return BTreeMap::new() };
-    let given = |holding: &Holding| {
-        let part = holding.parts.first()?;
-        let index = view.inventory.node.position(&part.card)?;
-        Some(Given { index, memory: view.inventory.cards()[index].memory, share: part.share })
-    };
+    let first = |holding: &Holding| allocated_share(&view.inventory.node, holding.parts.first()?);
     let holdings = view.allocations.pod(&pod.uid).into_iter().flat_map(PodEntry::holdings);
-    let given: Vec<_> = holdings.filter_map(|(name, holding)| Some((name, given(holding)?))).collect();
-    annotations_of(&record, &given, now.as_nanosecond())
+    let shares: Vec<_> = holdings.filter_map(|(name, holding)| Some((name, first(holding)?))).collect();
+    divvy_systems::annotations(&record, &shares, now.as_nanosecond())
 }
 
 /// Whether the pod was listed with this annotation and those beside it: by an earlier daemon, whose ledger may have had another
