@@ -45,8 +45,24 @@ pub struct Card {
     pub scales: Scales,
     /// Whether it may take new shares.
     pub health: Health,
+    /// Which contexts the driver allows on it.
+    pub compute_mode: ComputeMode,
     /// Percent of the last minute or two in which a kernel ran on it, where that is known.
     pub utilization: Option<u32>,
+}
+
+/// Which contexts the driver allows on a GPU (`nvmlComputeMode_t`), as `nvidia-smi -q` writes it. Effective: with tier `mps` the
+/// one process of `EXCLUSIVE_PROCESS` is its service, so that the mode restricts nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ComputeMode {
+    /// Those of any number of processes.
+    #[default]
+    Default,
+    /// Those of one process at a time, so that no two containers can share it.
+    #[serde(rename = "Exclusive_Process")]
+    ExclusiveProcess,
+    /// None.
+    Prohibited,
 }
 
 /// What a MIG instance is of its GPU.
@@ -125,6 +141,7 @@ impl Card {
             tier: Tier::default(),
             scales: Scales::WHOLE,
             health: Health::Healthy,
+            compute_mode: ComputeMode::Default,
             utilization: None,
         }
     }
@@ -132,6 +149,12 @@ impl Card {
     /// Whether it may take new shares.
     pub fn is_healthy(&self) -> bool {
         self.health == Health::Healthy
+    }
+
+    /// Whether parts of it are allocated.
+    #[inline]
+    pub fn takes_parts(&self) -> bool {
+        self.compute_mode == ComputeMode::Default
     }
 
     /// Allocatable memory: physical memory × its scale.
@@ -149,6 +172,21 @@ impl Card {
     /// MIG profile of the resource by which it is requested; `None`: `nvidia.com/gpu`.
     pub fn requested_profile(&self) -> Option<&MigProfile> {
         self.mig.as_ref().filter(|mig| mig.by_profile).map(|mig| &mig.profile)
+    }
+}
+
+// === impl ComputeMode ===
+
+impl ComputeMode {
+    /// What the mode keeps from a GPU, and what to do, for people.
+    pub fn objection(self) -> Option<&'static str> {
+        match self {
+            Self::Default => None,
+            Self::ExclusiveProcess => {
+                Some("takes no parts, as it is in compute mode Exclusive_Process: set it with nvidia-smi -c DEFAULT")
+            }
+            Self::Prohibited => Some("in compute mode Prohibited: set it with nvidia-smi -c DEFAULT"),
+        }
     }
 }
 

@@ -49,7 +49,11 @@ impl ShareKinds {
 
     fn taken_by(card: &Card, held: &Held) -> Self {
         let takes_none = !card.is_healthy() || held.free_slots(card) == 0;
-        if takes_none { Self::default() } else { Self::beside(held) }
+        match Self::beside(held) {
+            _ if takes_none => Self::default(),
+            kinds if card.takes_parts() => kinds,
+            kinds => Self(kinds.0 & Self::WHOLE.0),
+        }
     }
 
     /// Kinds that can be on a card beside what is held of it.
@@ -67,6 +71,7 @@ impl ShareKinds {
         match Self::kind_of(share) {
             kind if self.include(kind) => None,
             _ if self == Self::default() => Some(Reason::Exclusive),
+            _ if self == Self::WHOLE => Some(Reason::ComputeMode),
             Self::WHOLE => Some(Reason::Shared),
             Self::PART => Some(Reason::Oversubscribed),
             _ => Some(Reason::NotOversubscribed),

@@ -116,14 +116,17 @@ impl<'a> Problem<'a> {
         Ok(load)
     }
 
-    /// What a step takes of a card; an error if that isn't the part that it asks for, and the card is smaller than the part.
+    /// What a step takes of a card; an error if that isn't the part that it asks for, and the card is smaller than the part, or if
+    /// the card isn't for parts.
     fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
         let (request, memory) = (&self.steps[step].request, self.cards()[card].memory);
         if self.sharing != Sharing::Part && !request.is_within(memory) {
             return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
         }
         let known = self.pod.share(self.steps[step].container, card);
-        Ok(known.unwrap_or_else(|| request.share_of(memory, self.sharing)))
+        let share = known.unwrap_or_else(|| request.share_of(memory, self.sharing));
+        let is_refused = known.is_none() && !share.exclusive && !self.cards()[card].takes_parts();
+        if is_refused { Err(Reason::ComputeMode) } else { Ok(share) }
     }
 
     /// Why a pod with these shares, one a card, doesn't fit on the node if the cards suffice. Each counts in full, though
@@ -215,10 +218,10 @@ impl<'a> Problem<'a> {
         let facts = |card: usize| {
             let is_open = self.sites[card].barred.is_none();
             let On { card, held, .. } = self.on(card);
-            let Card { memory, scales, numa, .. } = card;
+            let Card { memory, scales, numa, compute_mode, .. } = card;
             let free_slots = held.free_slots(card);
             let held = Held { slots: 0, busy: held.busy_steps(), ..*held };
-            (card.requested_profile(), memory, scales, numa, free_slots, held, is_open)
+            (card.requested_profile(), memory, scales, numa, compute_mode, free_slots, held, is_open)
         };
         let fresh = |card: usize| self.sites[card].allocated.is_fresh();
         let alike = |other: &usize| fresh(*other) && fresh(card) && facts(*other) == facts(card);

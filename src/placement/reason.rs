@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use divvy_api::card::ComputeMode;
 use divvy_api::{Cores, Memory, Tier};
 
 /// Why a card can't take a request.
@@ -25,6 +26,9 @@ pub enum Reason {
     /// `divvy.dev/tier: mig`, and the card is a GPU.
     #[error("not a MIG instance")]
     NoInstance,
+    /// A part of it is requested, and the driver allows one process on it.
+    #[error("{}", ComputeMode::ExclusiveProcess.objection().unwrap_or_default())]
+    ComputeMode,
     /// Not enough memory left.
     #[error("insufficient memory: {wanted} requested, {free} free")]
     Memory {
@@ -123,7 +127,7 @@ enum Amount {
 
 impl Lacking {
     /// One for each kind of [`Reason`], by [`Reason::phrase`].
-    const PHRASES: [&str; 20] = [
+    const PHRASES: [&str; 21] = [
         "unhealthy",
         "of a model that the pod doesn't allow",
         "of another resource",
@@ -144,6 +148,7 @@ impl Lacking {
         "short of host memory",
         "other than that of the pod's other containers",
         "of a weaker tier than the pod requests",
+        "in a compute mode that allows no parts",
     ];
 
     /// Kinds of these reasons.
@@ -192,6 +197,7 @@ impl Reason {
             Self::HostMemory { .. } => 17,
             Self::OtherCard => 18,
             Self::Tier(_) => 19,
+            Self::ComputeMode => 20,
         }
     }
 

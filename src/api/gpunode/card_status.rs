@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fields::Fields;
-use crate::card::{Card, Health, MigInstance, Scales};
+use crate::card::{Card, ComputeMode, Health, MigInstance, Scales};
 use crate::card_id::{CardId, MigProfile};
 use crate::quantity::Memory;
 
@@ -46,6 +46,9 @@ pub struct CardStatus {
     /// Most containers that can share it, where that isn't the node's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
+    /// Which contexts the driver allows on it, where that restricts who can have it: parts of it aren't allocated then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_mode: Option<ComputeMode>,
     /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
@@ -87,6 +90,7 @@ impl CardStatus {
             tier: None,
             scales: None,
             slots: None,
+            compute_mode: None,
             utilization: None,
         }
     }
@@ -107,6 +111,7 @@ impl From<&Card> for CardStatus {
             numa: card.numa,
             mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
             plain: card.mig.is_some() && card.requested_profile().is_none(),
+            compute_mode: Some(card.compute_mode).filter(|_| !card.takes_parts()),
             ..Self::healthy(card.id.clone(), &*card.model, card.memory)
         }
     }
@@ -130,6 +135,7 @@ pub(super) fn read(mut fields: Fields<'_>, of_node: NodeDefaults, cordoned: &[St
         tier: fields.optional("tier").unwrap_or(of_node.tier),
         scales: fields.optional("scales").unwrap_or(of_node.scales),
         health,
+        compute_mode: fields.optional("computeMode").unwrap_or_default(),
         utilization: fields.optional("utilization"),
     })
 }

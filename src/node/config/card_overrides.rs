@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use divvy_api::card::ComputeMode;
 use divvy_api::gpunode::Scales;
 use divvy_api::{Card, CardId, Health, Memory, NodeCards, Tier};
 use divvy_node_core::inventory::{DeviceInfo, Inventory};
@@ -258,8 +259,13 @@ impl Config {
         let settings = self.card_overrides.settings(card, device);
         let scales = self.scales();
         let memory = if card.memory.is_zero() { settings.memory.unwrap_or(Memory::ZERO) } else { card.memory };
+        // The service of MPS is the one process of EXCLUSIVE_PROCESS.
+        let compute_mode = if tier == Tier::Mps { ComputeMode::Default } else { card.compute_mode };
         let health = match &card.health {
             Health::Healthy if memory.is_zero() => Health::unhealthy(no_memory(&card.model)),
+            Health::Healthy if compute_mode == ComputeMode::Prohibited => {
+                Health::unhealthy(compute_mode.objection().unwrap_or_default())
+            }
             Health::Healthy if tier == Tier::Mig && card.mig.is_none() => Health::unhealthy(NO_INSTANCE),
             found => found.clone(),
         };
@@ -272,6 +278,7 @@ impl Config {
                 cores: settings.cores_scale.unwrap_or(scales.cores),
             },
             health,
+            compute_mode,
             ..card.clone()
         }
     }
@@ -363,6 +370,20 @@ mod tests {
         Arc::make_mut(&mut found.node).cards[0].health = Health::unhealthy("GPU fell off the bus");
         let (_, health) = memories("[{slotsPerCard: 1, index: 0}]", &found).swap_remove(0);
         assert_eq!(health, "unhealthy: GPU fell off the bus", "what ails it besides is said first");
+    }
+
+    #[test]
+    fn compute_mode_restricts_all_tiers_but_mps() {
+        let mut found = inventory();
+        let modes = [ComputeMode::ExclusiveProcess, ComputeMode::Prohibited];
+        Arc::make_mut(&mut found.node).cards.iter_mut().zip(modes).for_each(|(card, mode)| card.compute_mode = mode);
+        let said = |tier: Tier| {
+            let inventory = config().effective(&found, tier);
+            let said = |card: &Card| format!("{}: {}", card.takes_parts(), card.health);
+            inventory.cards().iter().map(said).collect::<Vec<_>>().join("; ")
+        };
+        insta::assert_snapshot!(said(Tier::Shim), @"false: healthy; false: unhealthy: in compute mode Prohibited: set it with nvidia-smi -c DEFAULT; true: healthy");
+        assert_eq!(said(Tier::Mps), ["true: healthy"; 3].join("; "), "its service takes the GPUs for itself");
     }
 
     #[test]

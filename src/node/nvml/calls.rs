@@ -9,9 +9,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
+use divvy_api::card::ComputeMode;
 use divvy_api::{CardId, Link, Memory};
 use nvml_wrapper::bitmasks::event::EventTypes;
-use nvml_wrapper::enum_wrappers::device::TopologyLevel;
+use nvml_wrapper::enum_wrappers::device::{ComputeMode as NvmlComputeMode, TopologyLevel};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{MemoryInfo, PciInfo, ProcessInfo};
@@ -74,6 +75,7 @@ pub(super) struct Sample {
     pub(super) index: Option<u32>,
     pub(super) clique: Option<String>,
     pub(super) numa: Option<u32>,
+    pub(super) compute_mode: Option<ComputeMode>,
     pub(super) processes: Option<Vec<CardProcess>>,
     pub(super) sensors: Sensors,
     /// `None`: not in MIG mode.
@@ -136,10 +138,20 @@ pub(super) fn probe(nvml: &Nvml, card: &CardId, sysfs: &Path, mig: MigStrategy) 
         clique: unless_lost("nvmlDeviceGetGpuFabricInfo", raw::clique(nvml, &device))?.flatten(),
         numa: pci_bus_id.as_deref().and_then(|bus_id| numa_node(sysfs, bus_id)),
         pci_bus_id,
+        compute_mode: unless_lost("nvmlDeviceGetComputeMode", device.compute_mode())?.map(allowed_contexts),
         processes: unless_lost("nvmlDeviceGetComputeRunningProcesses", processes(&device))?,
         sensors: sensors::read(nvml, &device)?,
         partition: mig::partition(nvml, card, &device, mig)?,
     })
+}
+
+/// One thread's contexts are fewer than one process's: the mode is of old drivers, and answered as the other by newer ones.
+fn allowed_contexts(mode: NvmlComputeMode) -> ComputeMode {
+    match mode {
+        NvmlComputeMode::Default => ComputeMode::Default,
+        NvmlComputeMode::ExclusiveThread | NvmlComputeMode::ExclusiveProcess => ComputeMode::ExclusiveProcess,
+        NvmlComputeMode::Prohibited => ComputeMode::Prohibited,
+    }
 }
 
 /// What can be allocated of a card or a MIG instance: NVML's total is what is built in, of which the driver keeps a part.

@@ -11,10 +11,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use divvy_api::card::ComputeMode;
 use divvy_api::{Card, Health, Link, Memory};
 use divvy_node::config::MigStrategy;
 use divvy_node::nvml::{HealthOptions, InventoryHandle, InventoryOptions, watch};
 use divvy_node_core::inventory::{CardProcess, DeviceInfo, Inventory};
+use fake_card::EXCLUSIVE_PROCESS;
 use fake_nvml::{Call, CardState, FabricScenario, NvmlReturn, Scenario};
 use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
@@ -344,6 +346,18 @@ async fn memory_that_nvml_lacks_is_none() {
     let known = machine.until("NVML's figure", |inventory| inventory.devices[0].memory_used.is_some()).await;
     assert_eq!(known.cards()[0].memory, Memory::mib(120 << 10));
     fails_by_its_memory(&mut machine).await;
+}
+
+#[tokio::test]
+async fn compute_mode_is_that_of_the_driver() {
+    let mut machine = Machine::start(quad());
+    let found = machine.until_well().await;
+    assert!(found.cards().iter().all(|card| card.compute_mode == ComputeMode::Default));
+    fake_card::set_compute_mode(machine.directory.path(), &Scenario::uuid(2), EXCLUSIVE_PROCESS).unwrap();
+    let restricted = |inventory: &Inventory| inventory.cards().iter().map(Card::takes_parts).collect::<Vec<_>>();
+    machine.until("one GPU is for one process", |found| restricted(found) == [true, true, false, true]).await;
+    fake_card::set_compute_mode(machine.directory.path(), &Scenario::uuid(2), 0).unwrap();
+    machine.until("all GPUs are shared", |found| restricted(found) == [true; 4]).await;
 }
 
 #[tokio::test]

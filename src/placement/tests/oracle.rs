@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::Numa;
+use divvy_api::card::ComputeMode;
 use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::pod::ContainerKind;
 use divvy_api::{Card, ContainerRequest, Cores, GpuRequest, Health, Memory, MigProfile, NodeCards, Share, Tier};
@@ -211,8 +212,16 @@ fn fits(state: &NodeState, pod: &PodRequest<'_>, play: &Play) -> bool {
         |at: usize| play.got[at].iter().map(|slot| slot.0).collect::<BTreeSet<_>>().len() == play.got[at].len();
     let touched: BTreeSet<usize> = open.clone().flat_map(|at| play.got[at].iter().map(|slot| slot.0)).collect();
     open.clone().all(distinct)
+        && open.clone().all(|at| play.got[at].iter().all(|slot| is_taken(state, slot.0, pod, at)))
         && open.clone().all(|at| is_near(state.cards(), pod, play, at))
         && touched.into_iter().filter(|card| *card < state.cards().len()).all(|card| card_fits(state, card, pod, play))
+}
+
+/// Whether the driver has room for the container's context beside others.
+fn is_taken(state: &NodeState, card: usize, pod: &PodRequest<'_>, at: usize) -> bool {
+    let is_known = pod.shares.get(at).is_some_and(|shares| shares.iter().any(|(other, _)| *other == card));
+    let Some(mode) = state.cards().get(card).map(|card| card.compute_mode) else { return true };
+    is_known || mode == ComputeMode::Default || share(state, card, pod, (at, &pod.containers[at])).exclusive
 }
 
 fn is_near(cards: &[Card], pod: &PodRequest<'_>, play: &Play, at: usize) -> bool {

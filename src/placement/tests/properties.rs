@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use divvy_api::annotation::{Numa, PolicyName, Preferences};
+use divvy_api::card::ComputeMode;
 use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::pod::ContainerKind;
 use divvy_api::request::Sharing;
@@ -91,6 +92,7 @@ fn card() -> impl Strategy<Value = (Card, Held)> + Clone {
             mig: profile.map(|profile| MigInstance { profile, by_profile: true }),
             health: if luck > 0 { Health::Healthy } else { Health::unhealthy("fell off the bus") },
             scales: Scales { memory: if luck == 2 { 200 } else { 100 }, cores: if luck == 1 { 200 } else { 100 } },
+            compute_mode: if luck == 3 { ComputeMode::ExclusiveProcess } else { ComputeMode::Default },
             numa,
             slots: held.slots + free_slots,
             ..super::build::card(0, mib)

@@ -1,6 +1,7 @@
 //! Why there is no plan, as users read it.
 
 use divvy_api::annotation::{Numa, Preferences};
+use divvy_api::card::ComputeMode;
 use divvy_api::pod::ContainerKind::{App, Init};
 use divvy_api::{ContainerRequest, GpuRequest, Health};
 
@@ -38,6 +39,23 @@ fn refusal_has_a_reason_per_card() {
          that the pod doesn't allow; 2 short of memory, largest free 20Gi; 1 too small, largest 16Gi; 1 short of cores, most \
          free 20; 1 held exclusively by another pod; 1 without free slots)"
     );
+}
+
+#[test]
+fn gpu_for_one_process_takes_no_parts() {
+    let mut state = node(cards(2));
+    change(&mut state).cards[0].compute_mode = ComputeMode::ExclusiveProcess;
+    state.held[1] = held(80 << 10, 100);
+    let part = container(App, 1, 1 << 10, 0);
+    assert_eq!(
+        refusal(&state, std::slice::from_ref(&part), &[], no_wishes()),
+        "container \"main\" requests 1 GPU with 1Gi memory and 0 cores each: Insufficient GPUs (1 held exclusively by another \
+         pod; 1 in a compute mode that allows no parts)"
+    );
+    let whole = ContainerRequest { request: Some(GpuRequest::whole(1)), ..part };
+    let containers = [whole];
+    let found = plan(&state, &pod_request(&containers, &[], no_wishes()), &Policy::default()).expect("a whole GPU");
+    assert_eq!(found.containers[0].chosen, [0]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::{CardStatus, GpuNodeStatus, HealthStatus, Oversubscription};
 use super::*;
-use crate::card::Scales;
+use crate::card::{ComputeMode, Scales};
 use crate::card_id::CardId;
 use crate::pod::ContainerKind;
 use crate::quantity::Cores;
@@ -41,6 +41,7 @@ fn status_of_todays_daemon_is_read_whole() {
                 tier: Some(Tier::Mig),
                 scales: Some(Scales { memory: 90, cores: 100 }),
                 slots: Some(4),
+                compute_mode: Some(ComputeMode::Prohibited),
                 utilization: Some(70),
                 ..CardStatus::healthy(id(0), "NVIDIA L40S", Memory::mib(46_080))
             },

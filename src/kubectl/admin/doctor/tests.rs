@@ -269,6 +269,9 @@ fn nodes_with_problems_are_named() {
             });
         }),
         wrong(|objects| {
+            status(objects, 1, |status| status["cards"][0]["computeMode"] = "Exclusive_Process".into());
+        }),
+        wrong(|objects| {
             let mut cordoned = node("node-1");
             cordoned["spec"] = json!({ "unschedulable": true });
             objects.nodes.as_mut().expect("some")[0] = read(cordoned);

@@ -138,6 +138,16 @@ fn json_has_the_amounts_of_the_table() {
 }
 
 #[test]
+fn gpu_for_one_process_says_what_to_do() {
+    let exclusive = changed(|node| node["status"]["cards"][0]["computeMode"] = "Exclusive_Process".into());
+    let report = report(&[found("node-1", exclusive, Host::Unknown)]);
+    let said = "takes no parts, as it is in compute mode Exclusive_Process: set it with nvidia-smi -c DEFAULT";
+    let shown = table::render(&report, false, true);
+    assert!(shown.lines().any(|line| line.ends_with(said)), "{shown}");
+    assert_eq!(report.nodes[0].totals.healthy_cards, 2);
+}
+
+#[test]
 fn pod_holds_the_larger_of_its_init_peak_and_the_rest() {
     let report = report(&[found("node-1", node(), Host::Unknown)]);
     let card = &report.nodes[0].cards[0];

@@ -159,6 +159,7 @@ impl WatchedCard {
         card.utilization = self.load.map(Load::percent);
         card.model = sample.model.map_or_else(|| Arc::clone(&card.model), Arc::from);
         card.numa = sample.numa.or(card.numa);
+        card.compute_mode = sample.compute_mode.unwrap_or(card.compute_mode);
         device.memory_used = sample.memory_used;
         device.processes = sample.processes;
         device.pci_bus_id = sample.pci_bus_id.unwrap_or_else(|| std::mem::take(&mut device.pci_bus_id));

@@ -30,6 +30,7 @@ fn sample() -> Sample {
         index: None,
         clique: None,
         numa: None,
+        compute_mode: None,
         processes: None,
         sensors: Sensors::default(),
         partition: None,

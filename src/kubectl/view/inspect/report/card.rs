@@ -21,7 +21,7 @@ pub struct CardReport {
     pub model: Option<String>,
     /// `Healthy`, `Unhealthy`, or `Missing` if the daemon doesn't list it. A cordoned card stays `Healthy`.
     pub health: &'static str,
-    /// Why it isn't healthy.
+    /// Why it isn't healthy, or takes no parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Takes no new pods by `spec.unschedulableCards`.
@@ -117,7 +117,7 @@ impl CardReport {
         Self {
             model: Some(card.model.to_string()).filter(|model| !model.is_empty()),
             health,
-            reason: reason.map(str::to_owned),
+            reason: reason.or(card.compute_mode.objection()).map(str::to_owned),
             cordoned: matches!(card.health, Health::Cordoned { .. }),
             numa: card.numa,
             mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
