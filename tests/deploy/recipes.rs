@@ -68,7 +68,7 @@ fn the_index_has_every_recipe() {
 fn recipes_use_names_that_exist() {
     let resources = ResourceNames::default();
     // The label that divvy-node shares with NVIDIA's GPU feature discovery.
-    let labels = objects::text("src/node/apiserver/labels.rs");
+    let labels = objects::text("src/node/apiserver/node/labels.rs");
     for name in mentioned("nvidia.com/") {
         let label = format!("(\"{}\",", name.trim_start_matches("nvidia.com/"));
         assert!(resources.is_ours(&name) || labels.contains(&label), "{name}");
