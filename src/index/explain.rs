@@ -31,7 +31,7 @@ pub use self::feasibility::Feasibility;
 use self::feasibility::{MOST_NAMED, grouped};
 pub use self::overview::{CardOverview, NodeOverview};
 pub use self::suggestions::{Change, ChangedRequest, EndingPod, KnownPod, Objects, Suggestion};
-use crate::cluster::{Index, NotReserved};
+use crate::cluster::Index;
 use crate::demand::{BadDemand, Demand};
 use crate::fit::Query;
 use crate::pod::PodView;
@@ -39,6 +39,7 @@ use crate::ranking::ranked;
 use crate::snapshot::NodeRef;
 use crate::snapshot::Unschedulable;
 use crate::snapshot::View;
+use crate::state::NotReserved;
 
 /// Explanation of one pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -242,7 +243,7 @@ impl Index {
                 explanation.nodes = nodes;
             }
             State::Bound { node: name, .. } => {
-                match view.place(name).and_then(|place| view.node(place)) {
+                match view.find(name) {
                     Some(node) => {
                         // Whether it is cordoned was between the pod and the scheduler.
                         let barred = node.unschedulable.filter(|reason| *reason != Unschedulable::Cordoned);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::Index;
 use crate::fit::Query;
 use crate::snapshot::{NodeRef, View};
-use crate::unpoisoned;
 
 // === impl Index ===
 
@@ -23,7 +22,7 @@ impl Index {
         {
             return (Vec::new(), nodes);
         }
-        let Some((placed, waiting)) = unpoisoned(self.state.lock()).nodes_of_group(query.demand) else {
+        let Some((placed, waiting)) = self.state().nodes_of_group(query.demand) else {
             return (Vec::new(), nodes);
         };
         let placed = placed.iter().filter_map(|name| view.node(view.place(name)?)?.clique.as_ref());

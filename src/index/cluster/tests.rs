@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 use crate::fixture::{AGES, condition, cut, node, pod, share, status};
+use crate::state::BOUND_WITHIN;
 use crate::{Feasibility, Unschedulable};
 
 fn index(nodes: &[&GpuNode]) -> Index {

@@ -135,24 +135,6 @@ const MOST_ALLOCATABLE: usize = 40_000;
 // === impl FragmentationScorer ===
 
 impl FragmentationScorer {
-    /// Sets the expected requests.
-    pub(crate) fn expect(&mut self, expected: Arc<ExpectedRequests>) {
-        let scores = self.emptied_scores();
-        *self = Self { expected, hardware: usize::MAX, scores, is_behind: true, ..Self::default() };
-    }
-
-    /// Cache with its shapes but without scores, which are computed again in advance.
-    fn emptied_scores(&mut self) -> ScoreCache<Key, ShapeScores, MOST_SHAPES> {
-        let mut scores = std::mem::take(&mut self.scores);
-        scores.all_mut().for_each(|shape| shape.by_place.clear());
-        scores
-    }
-
-    /// The expected requests.
-    pub(crate) fn expected(&self) -> &Arc<ExpectedRequests> {
-        &self.expected
-    }
-
     /// Scores nodes where the pod fits; without `all` only the best of them. `own` is the place where the pod has a
     /// reservation.
     pub(crate) fn rank(
@@ -223,14 +205,26 @@ impl FragmentationScorer {
         scored
     }
 
-    /// Applies the changes since the last query.
+    /// Applies the changes since the last query, unless that was by a later view.
     fn catch_up(&mut self, view: &View) {
-        if self.hardware != view.hardware().len() {
-            let expected = Arc::clone(&self.expected);
-            let (forecast, hardware) = (Forecast::new(&expected, view.hardware()), view.hardware().len());
-            let scores = self.emptied_scores();
-            let sums = Sums { free: vec![0; hardware], ..Sums::default() };
-            *self = Self { expected, forecast, hardware, sums, changes: WEIGHTS_FOR, scores, ..Self::default() };
+        if view.version() <= self.version {
+            return;
+        }
+        let hardware = view.hardware().len();
+        if self.hardware != hardware || !Arc::ptr_eq(&self.expected, view.expected()) {
+            // The shapes stay: their scores are computed again in advance.
+            let mut scores = std::mem::take(&mut self.scores);
+            scores.all_mut().for_each(|shape| shape.by_place.clear());
+            *self = Self {
+                expected: Arc::clone(view.expected()),
+                forecast: Forecast::new(view.expected(), view.hardware()),
+                hardware,
+                sums: Sums { free: vec![0; hardware], ..Sums::default() },
+                changes: WEIGHTS_FOR,
+                scores,
+                is_behind: true,
+                ..Self::default()
+            };
         }
         if self.nodes.len() < view.places() {
             self.nodes.resize_with(view.places(), NodeState::default);
@@ -244,7 +238,7 @@ impl FragmentationScorer {
                 self.is_behind = true;
             }
         }
-        self.version = self.version.max(view.version());
+        self.version = view.version();
         if self.changes >= WEIGHTS_FOR {
             let Sums { free, capacity, multi_gpu_slots } = &self.sums;
             self.slot_weights = self.forecast.slot_weights(free.iter().sum(), *capacity, multi_gpu_slots);

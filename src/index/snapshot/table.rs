@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use divvy_api::NodeCards;
-use divvy_placement::{CardRow, CardTable, Hardware};
+use divvy_placement::{CardRow, CardTable, ExpectedRequests, Hardware};
 use foldhash::fast::RandomState;
 
 use crate::snapshot::Node;
@@ -26,6 +26,8 @@ pub(crate) struct View {
     /// Number of changes so far.
     version: u64,
     hardware: Arc<[Hardware]>,
+    /// Requests that `least-fragmentation` keeps capacity for.
+    expected: Arc<ExpectedRequests>,
 }
 
 /// A few nodes side by side, which are copied together.
@@ -73,6 +75,12 @@ impl Table {
         if self.view.hardware.len() < hardware.len() {
             self.view.hardware = hardware.into();
         }
+    }
+
+    /// Sets the requests that are expected.
+    pub(crate) fn expect(&mut self, expected: ExpectedRequests) {
+        self.view.version += 1;
+        self.view.expected = Arc::new(expected);
     }
 
     /// Publishes a node to readers.
@@ -125,6 +133,11 @@ impl Table {
 impl View {
     pub(crate) fn place(&self, name: &str) -> Option<u32> {
         self.places.get(name).copied()
+    }
+
+    /// The node of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Node>> {
+        self.node(self.place(name)?)
     }
 
     pub(crate) fn node(&self, place: u32) -> Option<&Arc<Node>> {
@@ -193,6 +206,11 @@ impl View {
             let entries = page.entries.iter().enumerate();
             entries.map(move |(at, entry)| (number * PAGE + at, entry.revision, entry.node.as_ref()))
         })
+    }
+
+    /// Requests that are expected.
+    pub(crate) fn expected(&self) -> &Arc<ExpectedRequests> {
+        &self.expected
     }
 
     /// Kinds of cards, by number.

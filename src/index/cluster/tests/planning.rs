@@ -555,7 +555,7 @@ fn changes_of_a_group_are_told_while_it_is_tried() {
     let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
     let group: Arc<PodGroup> =
         PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() }.into();
-    let changes = || unpoisoned(index.state.lock()).gangs.changes(&group);
+    let changes = || index.state().gangs.changes(&group);
     let member = |name: &str| PodView { group: Some(Arc::clone(&group)), ..gated(name, 1, 30, 0) };
     index.apply_pod(&member("a"), now);
     let one = changes();

@@ -365,7 +365,7 @@ impl Cluster {
             Decision::Bind => {
                 let Some(at) = nominated.filter(|at| self.has_sums(*at, &pod)) else { return };
                 let planned = pod.annotations.get(PLANNED).and_then(|plan| annotation::decode::<Planned>(plan).ok());
-                let is_in_vain = unpoisoned(self.index.state.lock()).in_vain.contains_key(uid);
+                let is_in_vain = self.index.state().in_vain.contains_key(uid);
                 self.is_wild |= is_in_vain || planned.is_none_or(|planned| planned.node != NAMES[at]);
                 self.write(uid, |pod| pod.node = Some(NAMES[at].to_owned()));
             }
@@ -547,11 +547,7 @@ impl Cluster {
             self.show(usize::MAX);
             self.now += Duration::from_secs(1);
             self.index.expire(self.now);
-            let rests = self
-                .index
-                .waiting()
-                .iter()
-                .any(|demand| unpoisoned(self.index.state.lock()).queue.rests(&demand.uid, self.now));
+            let rests = self.index.waiting().iter().any(|demand| self.index.state().queue.rests(&demand.uid, self.now));
             idle = if self.plan(3)? == 0 && !rests { idle + 1 } else { 0 };
             // As long as an unanswered write counts.
             if idle > BOUND_WITHIN.as_secs() {
@@ -612,7 +608,7 @@ impl Cluster {
         self.show(usize::MAX);
         (0..NAMES.len()).for_each(|at| self.admit(at));
         prop_assert_eq!(self.plan(9)?, 0);
-        let state = unpoisoned(self.index.state.lock());
+        let state = self.index.state();
         prop_assert_eq!(state.reservations().count() + state.preemptors().len(), 0);
         prop_assert!(state.queue.first().is_none() && state.queue.parked().next().is_none());
         prop_assert!(state.astray.is_empty() && state.in_vain.is_empty() && state.queue.has_no_rests());
