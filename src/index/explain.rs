@@ -34,11 +34,11 @@ pub use self::suggestions::{Change, ChangedRequest, EndingPod, KnownPod, Objects
 use crate::cluster::Index;
 use crate::demand::{BadDemand, Demand};
 use crate::fit::Query;
+use crate::nodes::NodeRef;
+use crate::nodes::Unschedulable;
 use crate::pod::PodView;
 use crate::ranking::ranked;
-use crate::snapshot::NodeRef;
-use crate::snapshot::Unschedulable;
-use crate::snapshot::View;
+use crate::snapshot::Snapshot;
 use crate::state::NotReserved;
 
 /// Explanation of one pod.
@@ -212,22 +212,26 @@ impl Index {
         };
         if let Ok(Some(demand)) = &demand {
             explanation.asks = Some(Asks::of(pod, demand));
-            self.ask_nodes(demand, Instant::now() + patience, &mut explanation);
+            self.snapshot_for(demand).ask_nodes(demand, Instant::now() + patience, &mut explanation);
         }
         explanation
     }
+}
 
+// === impl Snapshot ===
+
+impl Snapshot {
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
-        let exceeded = self.exceeded(demand);
-        let allowed = demand.avoiding(&exceeded);
-        let (without_quotas, query) = (Query::new(demand, self.config()), Query::new(&allowed, self.config()));
-        let view = self.view();
+        let (view, exceeded) = (&self.view, self.exceeded());
+        let allowed = demand.avoiding(exceeded);
+        let without_quotas = Query::new(demand, &self.config);
+        let query = Query::new(&allowed, &self.config);
         let ask = |asked: NodeRef| {
             let is_late = Instant::now() >= deadline;
             let node = view.node(asked.place)?;
             let (mut answer, score) = NodeAnswer::of(node, &query, node.unschedulable, is_late);
             if score.is_none()
-                && let Some(reason) = node.why_over_quota(&without_quotas, &exceeded)
+                && let Some(reason) = node.why_over_quota(&without_quotas, exceeded)
             {
                 (answer.fits, answer.reason) = (Fits::Later, Some(reason.to_string()));
             }
@@ -236,7 +240,7 @@ impl Index {
         match &explanation.state {
             State::Waiting { .. } => {
                 let mut said: Vec<Said> = view.all().filter_map(ask).collect();
-                explanation.expected = self.look_ahead(&query, &view, &mut said);
+                explanation.expected = self.look_ahead(&query, &mut said);
                 let nodes = in_order(said);
                 explanation.verdict = feasibility(&nodes).to_string();
                 explanation.fitting = nodes.iter().filter(|node| node.fits == Fits::Now).count();
@@ -266,12 +270,12 @@ impl Index {
     }
 
     /// Scores nodes by the expected requests, if they are ranked so.
-    fn look_ahead(&self, query: &Query<'_>, view: &View, said: &mut [Said]) -> Option<Expectation> {
+    fn look_ahead(&self, query: &Query<'_>, said: &mut [Said]) -> Option<Expectation> {
         let fitting: Vec<NodeRef> = said.iter().filter(|said| said.score.is_some()).map(|said| said.asked).collect();
         if fitting.is_empty() {
             return None;
         }
-        let scores = self.foresee(query, view, &fitting)?;
+        let scores = self.foresee(query, &fitting)?;
         let scores: HashMap<usize, NodeScore> = scores.into_iter().map(|(asked, score)| (asked.name, score)).collect();
         for said in said {
             said.score = scores.get(&said.asked.name).copied();

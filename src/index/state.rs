@@ -26,9 +26,10 @@ use divvy_api::pod::wire::Resources;
 use divvy_placement::{CardTable, ExpectedRequests, Hardware, NodeState, Taken};
 
 use crate::demand::{Demand, Exceeded, SchedulingConfig};
+use crate::nodes::{Holder, Node, NodeObject, Table, Unschedulable, View};
 use crate::pod::{PodEnd, PodView};
 use crate::pod_group::{PodGroup, PodGroupApi};
-use crate::snapshot::{Holder, Node, NodeObject, Table, Unschedulable, View};
+use crate::snapshot::PodContext;
 
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
@@ -172,6 +173,18 @@ impl ClusterState {
         self.table.view()
     }
 
+    /// What is known of a pod beside the nodes.
+    pub(crate) fn context_of(&self, demand: &Demand) -> PodContext {
+        let reserved_on = self.reservation_of(&demand.uid).map(|reservation| &*reservation.planned.node);
+        PodContext {
+            exceeded: self.exceeded(demand),
+            used_up: self.quotas.used_up(demand),
+            reserved_at: reserved_on.and_then(|node| self.view().place(node)),
+            group: if self.view().has_cliques() { self.nodes_of_group(demand) } else { None },
+            group_waits: demand.group.as_ref().and_then(|group| self.queue.group_waits(group)).cloned(),
+        }
+    }
+
     /// Sets the requests that `least-fragmentation` keeps capacity for.
     pub(crate) fn expect(&mut self, expected: ExpectedRequests) {
         self.table.expect(expected);
@@ -291,7 +304,9 @@ impl ClusterState {
     /// Removes nodes whose `GpuNode` isn't in this complete list.
     pub(crate) fn keep_gpu_nodes(&mut self, names: &HashSet<String>) {
         let gone: Vec<Arc<str>> = self.reports.keys().filter(|name| !names.contains(&***name)).cloned().collect();
-        gone.iter().for_each(|name| self.delete_gpu_node(name));
+        for name in &gone {
+            self.delete_gpu_node(name);
+        }
     }
 
     /// Removes a node whose `GpuNode` was deleted. Pods that are there, or on their way, still count for quotas.
@@ -305,6 +320,9 @@ impl ClusterState {
 
     /// Models of which the pod may have no GPUs by its namespace's quotas.
     pub(crate) fn exceeded(&self, demand: &Demand) -> Vec<Exceeded> {
+        if !self.quotas.has(&demand.namespace) {
+            return Vec::new();
+        }
         let own_node = self.reservation_of(&demand.uid).map(|reservation| &*reservation.planned.node);
         let kinds: Vec<&Hardware> = self.shared.present().collect();
         self.quotas.exceeded(demand, &kinds, own_node)

@@ -71,7 +71,7 @@ impl Extender {
 
     /// Whether no requests are expected.
     pub fn expects_nothing(&self) -> bool {
-        self.index.expected().requests.is_empty()
+        self.index.snapshot().expected().requests.is_empty()
     }
 
     /// Those of the hosts that it names for a pod, at most `shortlist`; 0: all that are as good as the best.
@@ -83,7 +83,11 @@ impl Extender {
         };
         let Some(demand) = demand else { return Vec::new() };
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
-        let mut fitting = self.index.rank(&Query::new(&demand, self.index.config()), &names, shortlist == 0).fitting;
+        let mut fitting = self
+            .index
+            .snapshot_for(&demand)
+            .rank(&Query::new(&demand, self.index.config()), &names, shortlist == 0)
+            .fitting;
         divvy_index::shortlist(&mut fitting, if shortlist == 0 { usize::MAX } else { shortlist });
         ranked(&mut fitting).map(|(asked, rank, score)| Named { host: hosts[asked.name], rank, score }).collect()
     }
@@ -102,7 +106,7 @@ impl Extender {
 
     /// Soft taints that the host is to have.
     pub fn soft_taints(&self, host: usize) -> u32 {
-        self.index.soft_taints(&self.names[host]).unwrap_or(0)
+        self.index.snapshot().soft_taints(&self.names[host]).unwrap_or(0)
     }
 
     /// Hears of the pod's end.

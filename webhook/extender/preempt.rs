@@ -23,16 +23,14 @@ impl Extender {
             Some(Err(_)) => return Ok(wire::encode(&PreemptionResult::default())),
             None => None,
         };
-        let exceeded = demand.as_ref().map(|demand| self.index.exceeded(demand)).unwrap_or_default();
-        let allowed = demand.as_ref().map(|demand| demand.avoiding(&exceeded));
+        let snapshot = demand.as_ref().map_or_else(|| self.index.snapshot(), |demand| self.index.snapshot_for(demand));
+        let allowed = demand.as_ref().map(|demand| demand.avoiding(snapshot.exceeded()));
         let question = allowed.as_ref().map(|demand| Query::new(demand, self.index.config()));
         let deadline = Instant::now() + PATIENCE;
         let complete = victims.iter().filter_map(|(name, victims)| {
             let uids = match &question {
                 None => Some(victims.uids.clone()),
-                Some(question) => {
-                    self.index.node(name).and_then(|node| question.victims(&node, &victims.uids, deadline))
-                }
+                Some(question) => snapshot.node(name).and_then(|node| question.victims(node, &victims.uids, deadline)),
             };
             Some((name, victims, uids?))
         });

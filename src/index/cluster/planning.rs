@@ -16,9 +16,9 @@ use super::Index;
 use super::preemption::Victim;
 use crate::demand::Demand;
 use crate::fit::Query;
+use crate::nodes::{Node, NodeRef, View};
 use crate::pod_group::PodGroupApi;
 use crate::ranking::shortlist;
-use crate::snapshot::{Node, NodeRef, View};
 use crate::state::{Due, NotReserved, Parked, Source, Start, Touched};
 
 /// What is to be written of a pod.
@@ -113,11 +113,6 @@ impl Index {
         self.state().is_queued(uid)
     }
 
-    /// What a pod's group waits for as a whole, if it does.
-    pub(crate) fn group_waits(&self, demand: &Demand) -> Option<Arc<str>> {
-        self.state().queue.group_waits(demand.group.as_ref()?).cloned()
-    }
-
     /// The gate of a pod is gone.
     pub fn ungated(&self, uid: &str) {
         self.change(|state| state.ungated(uid));
@@ -140,7 +135,7 @@ impl Index {
             let parked = state.queue.parked().map(|(line, parked)| (line, parked.clone()));
             (gained, relieved, parked.collect::<Vec<_>>())
         };
-        let view = self.view();
+        let view = self.snapshot().view;
         let gained: Vec<(u32, &Arc<Node>)> = gained
             .iter()
             .filter_map(|name| {
@@ -222,8 +217,11 @@ impl Index {
     pub(super) fn plan_together(&self, due: &Due, now: Instant) -> Result<Vec<Step>, Parked> {
         let Due { group, members, least, placed, .. } = due;
         let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
-        let (before, mut failed) = (self.view(), HashSet::new());
-        let holding = self.state().quotas.holding(&group.namespace);
+        let mut failed = HashSet::new();
+        let (before, holding) = {
+            let state = self.state();
+            (state.view().clone(), state.quotas.holding(&group.namespace))
+        };
         for demand in members {
             // The others follow one by one.
             if steps.len() == *least || members.len() - failures < *least {
@@ -279,20 +277,21 @@ impl Index {
     fn place(&self, demand: &Arc<Demand>, now: Instant) -> Result<Option<Step>, Nowhere> {
         let (mut by_quota, mut sufficient) = (false, None);
         for _ in 0..ATTEMPTS {
-            let exceeded = self.exceeded(demand);
-            by_quota |= !exceeded.is_empty();
-            let allowed = demand.avoiding(&exceeded);
-            let (query, view) = (Query::new(&allowed, &self.config), self.view());
+            let snapshot = self.snapshot_for(demand);
+            by_quota |= !snapshot.exceeded().is_empty();
+            let allowed = demand.avoiding(snapshot.exceeded());
+            let query = Query::new(&allowed, &self.config);
+            let view = &snapshot.view;
             let takes = |asked: &NodeRef| view.node(asked.place).is_some_and(|node| node.takes(demand));
             let nodes = || view.all().filter(takes).collect::<Vec<NodeRef>>();
-            let mut ranking = self.rank_near_first(&query, &view, (nodes(), false), None);
+            let mut ranking = snapshot.rank_near_first(&query, nodes(), false);
             if ranking.fitting.is_empty() && ranking.unrated > 0 {
                 // No scheduler waits here, and a pod that is parked isn't tried again before something changes.
-                ranking = self.rank_near_first(&query, &view, (nodes(), true), None);
+                ranking = snapshot.rank_near_first(&query, nodes(), true);
             }
             shortlist(&mut ranking.fitting, 1);
             let Some(best) = ranking.fitting.first().and_then(|(best, _)| view.node(best.place)) else {
-                return Err(Nowhere { by_quota, sufficient: sufficient_in(&view, slice::from_ref(demand)) });
+                return Err(Nowhere { by_quota, sufficient: sufficient_in(view, slice::from_ref(demand)) });
             };
             let mut state = self.state();
             if !state.is_queued(&demand.uid) {
@@ -323,7 +322,7 @@ impl Index {
             let parked = state.queue.parked().filter(|(_, parked)| is_gated(parked) && may_change(parked));
             parked.map(|(line, parked)| (line, parked.clone())).collect()
         };
-        let view = self.view();
+        let view = self.snapshot().view;
         for (line, Parked { samples, sufficient, .. }) in parked {
             let known = sufficient.as_ref().and_then(|name| view.node(view.place(name)?));
             if !known.is_some_and(|node| samples.iter().any(|demand| node.takes(demand))) {

@@ -12,7 +12,7 @@ use super::Index;
 use super::planning::Step;
 use crate::demand::Demand;
 use crate::fit::Query;
-use crate::snapshot::Node;
+use crate::nodes::Node;
 use crate::state::{ClusterState, REPORTED_WITHIN, Reservation, Source, Touched};
 
 /// A pod to evict.
@@ -53,10 +53,10 @@ impl Index {
         if !self.preempts(demand) {
             return None;
         }
-        let exceeded = self.exceeded(demand);
-        let allowed = demand.avoiding(&exceeded);
-        let (query, view) = (Query::new(&allowed, &self.config), self.view());
-        let mut nodes: Vec<&Arc<Node>> = view.nodes().collect();
+        let snapshot = self.snapshot_for(demand);
+        let allowed = demand.avoiding(snapshot.exceeded());
+        let query = Query::new(&allowed, &self.config);
+        let mut nodes: Vec<&Arc<Node>> = snapshot.nodes().collect();
         // From another one each time, as kube-scheduler does (`GetOffsetAndNumCandidates`): the first may be of no use.
         let start = usize::try_from(RandomState::new().hash_one(&demand.uid)).unwrap_or(0);
         let start = start.checked_rem(nodes.len()).unwrap_or(0);

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::fit::Query;
 use crate::fit::WhyNot;
-use crate::snapshot::Unschedulable;
-use crate::snapshot::{Holder, Node};
+use crate::nodes::Unschedulable;
+use crate::nodes::{Holder, Node};
 
 /// Whether one node could run a pod, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

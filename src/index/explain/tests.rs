@@ -177,7 +177,7 @@ fn unschedulable_nodes_do_not_fit() {
                    1 node(s) were not ready (GPUs fit)";
     assert_eq!(index.explain(&p, AGES).verdict, nowhere);
     let demand = Demand::of(&p, index.config()).expect("a request").expect("cards");
-    assert_eq!(index.feasibility(&demand, AGES).to_string(), nowhere);
+    assert_eq!(index.snapshot_for(&demand).feasibility(&demand, AGES).to_string(), nowhere);
     index.apply_gpu_node("gone", &node("gone", 1));
     assert!(index.explain(&p, AGES).fitting == 0, "a report is no Node");
     index.apply_node("gone", NodeObject::default());
@@ -235,7 +235,7 @@ fn expected_requests_rank_nodes_as_in_prioritize() {
     assert_eq!(order(&after)[0].0, "wide", "another 20 GiB still fit there");
     let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
     let names = ["tight", "wide"];
-    let mut told = index.rank(&Query::new(&demand, index.config()), &names, true).fitting;
+    let mut told = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), &names, true).fitting;
     let told: Vec<(String, i64)> =
         ranked(&mut told).map(|(asked, _, score)| (names[asked.name].to_owned(), score)).collect();
     assert_eq!(order(&after), told);
@@ -279,10 +279,10 @@ fn feasibility_looks_at_no_more_nodes_than_there_is_time_for() {
     }
     for pod in [pod("single", 1, 1, 0), pod("several", 2, 1, 0)] {
         let demand = Demand::of(&pod, index.config()).expect("a request").expect("cards");
-        let late = index.feasibility(&demand, Duration::ZERO);
+        let late = index.snapshot_for(&demand).feasibility(&demand, Duration::ZERO);
         assert_eq!((late.now, late.ever, late.asked), (None, true, 0), "{}", pod.name);
         assert_eq!(late.to_string(), "unknown: not all nodes were evaluated in time");
-        let all = index.feasibility(&demand, AGES);
+        let all = index.snapshot_for(&demand).feasibility(&demand, AGES);
         assert_eq!((all.now, all.asked > 0), (Some(false), true), "{}", pod.name);
     }
 }

@@ -10,7 +10,7 @@ use divvy_placement::NodeScore;
 use crate::demand::{Policies, Shape};
 use crate::fit::Query;
 use crate::fit::score_cache::{ScoreCache, Scores};
-use crate::snapshot::{NodeRef, View};
+use crate::nodes::{NodeRef, View};
 use crate::unpoisoned;
 
 /// Score of a node for a pod, as far as it is known.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Instant;
 
 use crate::fit::Query;
-use crate::snapshot::{Holder, Node};
+use crate::nodes::{Holder, Node};
 
 // === impl Query ===
 

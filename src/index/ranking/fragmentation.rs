@@ -16,9 +16,9 @@ use foldhash::fast::RandomState;
 
 use crate::demand::{Demand, Shape};
 use crate::fit::{Query, ScoreCache, Scores};
-use crate::snapshot::Node;
-use crate::snapshot::NodeRef;
-use crate::snapshot::View;
+use crate::nodes::Node;
+use crate::nodes::NodeRef;
+use crate::nodes::View;
 
 /// Everything that is known of nodes by one set of expected requests.
 #[derive(Debug, Default)]

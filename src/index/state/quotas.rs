@@ -9,7 +9,7 @@ use divvy_api::{Card, GpuRequest, Share, Totals};
 use divvy_placement::{Hardware, Taken, is_allowed};
 
 use crate::demand::{Demand, Exceeded, pattern};
-use crate::snapshot::Holder;
+use crate::nodes::Holder;
 
 /// The quotas, and the counts that they are compared with.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use divvy_api::pod::wire::Resources;
 use foldhash::fast::RandomState;
 
-use crate::snapshot::PODS;
+use crate::nodes::PODS;
 
 /// Sums of requests by node, as the scheduler has them.
 #[derive(Debug, Default)]

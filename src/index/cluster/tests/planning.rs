@@ -278,8 +278,8 @@ fn quota_is_waited_for_and_no_longer() {
         index.apply_pod(&PodView { group: Some(group.clone().into()), ..gated(name, 1, 10, 0) }, now);
     }
     assert_eq!(placed(&index, now), [], "one of them is allowed");
-    let tried = index.view().version();
-    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), tried), "nothing has changed");
+    let tried = index.snapshot().view.version();
+    assert_eq!((placed(&index, now), index.snapshot().view.version()), (Vec::new(), tried), "nothing has changed");
     index.apply_pod(&gated("c", 1, 10, 1), now);
     assert_eq!(placed(&index, now), [pair("c", "n1")]);
     limit("t4", &["T4"], 2);

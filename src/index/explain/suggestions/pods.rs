@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Change, EndingPod, MOST, Search, Suggestion};
+use crate::nodes::{Holder, Node};
 use crate::pod::PodEnd;
-use crate::snapshot::{Holder, Node};
 
 /// Pods whose end would make room on a node.
 struct InTheWay<'a> {

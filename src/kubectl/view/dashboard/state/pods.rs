@@ -170,7 +170,7 @@ impl PodEntry {
         let (verdict, fitting) = if let Some(node) = &self.content.node {
             (format!("bound to node {node}, which hasn't reported its GPUs yet"), 0)
         } else {
-            let feasibility = index.feasibility(&self.demand, PATIENCE);
+            let feasibility = index.snapshot_for(&self.demand).feasibility(&self.demand, PATIENCE);
             (feasibility.to_string(), feasibility.best.len())
         };
         let is_new = self.content.verdict != verdict || self.content.fitting != fitting;

@@ -7,8 +7,8 @@ use divvy_api::NodeCards;
 use divvy_placement::{CardRow, CardTable, ExpectedRequests, Hardware};
 use foldhash::fast::RandomState;
 
-use crate::snapshot::Node;
-use crate::snapshot::Unschedulable;
+use crate::nodes::Node;
+use crate::nodes::Unschedulable;
 
 /// The published nodes. A node keeps its place until it is deleted; then another may get it, with another revision.
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ pub(crate) struct View {
     /// Number of changes so far.
     version: u64,
     hardware: Arc<[Hardware]>,
+    /// Number of nodes of which NVLink reaches others.
+    in_cliques: usize,
     /// Requests that `least-fragmentation` keeps capacity for.
     expected: Arc<ExpectedRequests>,
 }
@@ -86,6 +88,7 @@ impl Table {
     /// Publishes a node to readers.
     pub(crate) fn publish(&mut self, node: Node, grounds: CardTable) {
         let place = self.view.place(&node.name).unwrap_or_else(|| self.new_place(&node.name));
+        self.view.in_cliques += usize::from(node.clique.is_some());
         let (page, at) = self.page(place);
         page.entries[at] = Entry {
             revision: node.revision,
@@ -104,7 +107,10 @@ impl Table {
         self.free.push(place);
     }
 
+    /// The page of a place whose node is about to be replaced, and where on it.
     fn page(&mut self, place: u32) -> (&mut Page, usize) {
+        let was_in_clique = self.view.node(place).is_some_and(|before| before.clique.is_some());
+        self.view.in_cliques -= usize::from(was_in_clique);
         let (page, at) = split(place);
         let page = Arc::make_mut(&mut self.view.pages[page]);
         self.view.version += 1;
@@ -153,6 +159,11 @@ impl View {
     /// The cards of a node that has [numbers](Self::ground).
     pub(crate) fn node_cards(&self, place: u32) -> &NodeCards {
         &self.node(place).expect("numbers of cards are published with their node").state.node
+    }
+
+    /// Whether NVLink reaches several nodes somewhere.
+    pub(crate) fn has_cliques(&self) -> bool {
+        self.in_cliques > 0
     }
 
     /// Number of nodes.

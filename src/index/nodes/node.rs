@@ -9,8 +9,8 @@ use divvy_placement::{FreeCapacity, Held, NodeState, Taken};
 use foldhash::fast::FixedState;
 
 use crate::demand::{Demand, Exceeded};
+use crate::nodes::{NodeObject, Unschedulable};
 use crate::pod::SchedulingTerms;
-use crate::snapshot::{NodeObject, Unschedulable};
 
 /// Cards of one node, with the shares of its ledger and the reservations on top.
 #[derive(Clone, Debug)]
