@@ -26,9 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::ResourceNames;
 use divvy_api::request::Defaults;
-use divvy_dialects::Dialect;
 use divvy_index::Feasibility;
 use divvy_index::demand::{Demand, PlannedPods};
+use divvy_systems::Dialect;
 
 use pod::Pod;
 use refusal::Refusal;

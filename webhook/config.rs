@@ -5,17 +5,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use divvy_api::ResourceNames;
-use divvy_api::annotation::PolicyName;
-use divvy_api::config::{ClusterConfig, ClusterConfigError, Scheduling, Version};
+use divvy_api::config::ClusterConfigError;
 use divvy_api::installation;
-use divvy_api::names::ResourceName;
-use divvy_dialects::Dialect;
 use divvy_index::demand::SchedulingConfig;
 use divvy_runtime::settings::{
-    AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet as _, List, LogFilter, LogFormat, LoopbackAddress,
-    ObjectName, Period, Switch, Within,
+    AbsolutePath, ConfigError, KeySet as _, List, LogFilter, LogFormat, LoopbackAddress, ObjectName, Period, Switch,
+    Within,
 };
+use divvy_systems::Dialect;
 use serde::{Deserialize, Serialize};
 
 use crate::admission::ConflictingVariables;
@@ -34,36 +31,8 @@ divvy_runtime::keys! {
         /// Namespace of this pod, its Services, its Secret and its Lease; in a pod from metadata.namespace
         namespace: ObjectName,
     }
+    include [divvy_api::gpu_keys, divvy_api::node_keys]
 
-    /// Extended resource that counts GPUs
-    resource_count: ResourceName = ResourceNames::default().count,
-    /// Extended resource for memory of each GPU, in MiB
-    resource_memory: ResourceName = ResourceNames::default().memory,
-    /// Extended resource for memory of each GPU, in percent
-    resource_memory_percentage: ResourceName = ResourceNames::default().memory_percentage,
-    /// Extended resource for compute of each GPU, in percent
-    resource_cores: ResourceName = ResourceNames::default().cores,
-    /// How memory and compute reach the scheduler: amounts in the Node's status, or devices, a unit each
-    advertise: Advertise = Advertise::default(),
-    /// With devices, a unit of memory in MiB: 16 to 16384; it is part of the resource's name
-    memory_unit: Within<16, 16384> = Within::new(256),
-    /// Most containers that can share a GPU: 1 to 256
-    slots_per_card: Within<1, 256> = Within::new(32),
-    /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
-    default_memory: DefaultMemory = DefaultMemory::SameAsCores,
-    /// Cores of a request that names memory alone: 0 to 99
-    default_cores: Within<0, 99> = Within::new(0),
-    /// Policy that chooses a pod's GPUs: binpack, spread, random, least-fragmentation or topology
-    card_policy: PolicyName = PolicyName::default(),
-
-    /// Policy that chooses a pod's node, one of those of cardPolicy; unless set, as cardPolicy
-    node_policy: PolicyName = card_policy,
-    /// Whether GPUs that are busier than their shares come after others: on or off; the daemons then publish each GPU's utilization
-    load_aware: Switch = Switch::default(),
-    /// Who chooses the nodes of pods that request GPUs: gates (the leader, and kube-scheduler follows), extender (kube-scheduler, which calls the webhook) or node (kube-scheduler, by amounts per node and a preferred affinity to the nodes that fit)
-    scheduling: Scheduling = Scheduling::default(),
-    /// Schedulers whose pods get the scheduling gate, with gates: those that try status.nominatedNodeName first
-    schedulers: List<String> = List(ClusterConfig::default().schedulers),
     /// Whether the leader evicts pods of lower priority for a pod that fits nowhere, with gates: on or off
     preemption: Switch = Switch::On,
     /// Most nodes that the extender's filter returns, the best ones: 1 to 5000; 0 for all that fit
@@ -143,35 +112,13 @@ pub const SCHEDULER: &str = "divvy-scheduler";
 
 // === impl Keys ===
 
-impl From<ClusterConfig> for Keys {
-    fn from(config: ClusterConfig) -> Self {
-        Self {
-            resource_count: Some(config.resource_count),
-            resource_memory: Some(config.resource_memory),
-            resource_memory_percentage: Some(config.resource_memory_percentage),
-            resource_cores: Some(config.resource_cores),
-            slots_per_card: Some(config.slots_per_card),
-            advertise: Some(config.advertise),
-            memory_unit: Some(config.memory_unit),
-            default_memory: Some(config.default_memory),
-            default_cores: Some(config.default_cores),
-            card_policy: Some(config.card_policy),
-            node_policy: config.node_policy,
-            load_aware: Some(config.load_aware),
-            scheduling: Some(config.scheduling),
-            schedulers: Some(List(config.schedulers)),
-            ..Self::default()
-        }
-    }
-}
-
 impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
         let names = config.scheduling_config()?.names;
         config.check_certificate().map_err(ConfigError::Disagreement)?;
-        divvy_dialects::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
+        divvy_systems::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
 }
@@ -245,23 +192,7 @@ impl Config {
 
     /// How pods are read and compared, by the keys that the cluster's parts share.
     pub fn scheduling_config(&self) -> Result<SchedulingConfig, ClusterConfigError> {
-        SchedulingConfig::try_from(&ClusterConfig {
-            version: Some(Version::V1),
-            resource_count: self.resource_count.clone(),
-            resource_memory: self.resource_memory.clone(),
-            resource_memory_percentage: self.resource_memory_percentage.clone(),
-            resource_cores: self.resource_cores.clone(),
-            advertise: self.advertise,
-            memory_unit: self.memory_unit,
-            slots_per_card: self.slots_per_card,
-            default_memory: self.default_memory,
-            default_cores: self.default_cores,
-            card_policy: self.card_policy,
-            node_policy: Some(self.node_policy),
-            load_aware: self.load_aware,
-            scheduling: self.scheduling,
-            schedulers: self.schedulers.0.clone(),
-        })
+        SchedulingConfig::try_from(&self.cluster())
     }
 }
 

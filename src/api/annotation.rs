@@ -41,19 +41,9 @@ pub struct DialectAnnotation {
     /// Annotations as written, without those that Divvy reads itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// What the node tells the pod's programs beside what it tells all.
+    /// What the node tells the pod's programs beside what it tells all: names that the system's record has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outputs: Vec<DialectOutput>,
-}
-
-/// What programs written for another system read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DialectOutput {
-    /// Limits in the variables of HAMi's library: `CUDA_DEVICE_MEMORY_LIMIT_<i>`, `CUDA_DEVICE_SM_LIMIT`.
-    LimitVariables,
-    /// Variables and annotations of gpushare's device plugin: `ALIYUN_COM_GPU_MEM_*`.
-    Gpushare,
+    pub outputs: Vec<String>,
 }
 
 /// `divvy.dev/node-fit`: which nodes could take the pod when it was created, by what the webhook knew then.

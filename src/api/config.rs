@@ -2,15 +2,20 @@
 //!
 //! Keys decide how a request is read and where it fits. Parts that differed in one of them would count pods differently.
 
+mod keys;
+mod list;
+
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::annotation::PolicyName;
 use crate::limits::request_resources;
 use crate::names::BadResourceName;
 use crate::request::Defaults;
 use crate::{Cores, Memory, MemoryAmount, ResourceName, ResourceNames};
+
+pub use keys::ClusterConfig;
+pub use list::{List, from_text};
 
 /// Key of the ConfigMap whose value is a [`ClusterConfig`] in YAML.
 pub const KEY: &str = "config.yaml";
@@ -19,45 +24,6 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// Default of `slotsPerCard`.
 pub const SLOTS_PER_CARD: u32 = 32;
-
-/// Keys that all parts of a cluster read; absent keys have their defaults.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ClusterConfig {
-    /// Format of the text; [`check`](Self::check) refuses a text without one.
-    #[serde(default)]
-    pub version: Option<Version>,
-    /// Extended resource that counts GPUs.
-    pub resource_count: ResourceName,
-    /// Extended resource for memory of each GPU, in MiB.
-    pub resource_memory: ResourceName,
-    /// Extended resource for memory of each GPU, in percent.
-    pub resource_memory_percentage: ResourceName,
-    /// Extended resource for compute of each GPU, in percent.
-    pub resource_cores: ResourceName,
-    /// How memory and compute reach the scheduler.
-    pub advertise: Advertise,
-    /// Unit of memory in MiB, with [`Advertise::Devices`]; part of the resource's name.
-    pub memory_unit: Within<16, 16384>,
-    /// Most containers that can share a GPU.
-    pub slots_per_card: Within<1, 256>,
-    /// Memory of a request that names cores alone.
-    pub default_memory: DefaultMemory,
-    /// Cores of a request that names memory alone.
-    pub default_cores: Within<0, 99>,
-    /// Policy by which a pod gets its GPUs, unless it names one.
-    pub card_policy: PolicyName,
-    /// Policy by which a pod gets its node, unless it names one; absent: [`card_policy`](Self::card_policy).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_policy: Option<PolicyName>,
-    /// Whether GPUs that are busier than their shares come after others; daemons publish utilization for that.
-    pub load_aware: Switch,
-    /// Who chooses the nodes of pods that request GPUs.
-    pub scheduling: Scheduling,
-    /// Schedulers that try `status.nominatedNodeName` first: their pods get the gate with [`Scheduling::Gates`], and with
-    /// [`Scheduling::Extender`] those of groups.
-    pub schedulers: Vec<String>,
-}
 
 /// Format of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,29 +106,6 @@ const SAME_AS_CORES: &str = "same-as-cores";
 
 // === impl ClusterConfig ===
 
-impl Default for ClusterConfig {
-    fn default() -> Self {
-        let names = ResourceNames::default();
-        Self {
-            version: Some(Version::V1),
-            resource_count: names.count,
-            resource_memory: names.memory,
-            resource_memory_percentage: names.memory_percentage,
-            resource_cores: names.cores,
-            advertise: Advertise::default(),
-            memory_unit: Within::new(256),
-            slots_per_card: Within::new(SLOTS_PER_CARD),
-            default_memory: DefaultMemory::default(),
-            default_cores: Within::new(0),
-            card_policy: PolicyName::default(),
-            node_policy: None,
-            load_aware: Switch::Off,
-            scheduling: Scheduling::default(),
-            schedulers: vec![DEFAULT_SCHEDULER.to_owned()],
-        }
-    }
-}
-
 impl ClusterConfig {
     /// Refuses a text without a version, and names that don't go together.
     pub fn check(&self) -> Result<(), ClusterConfigError> {
@@ -172,14 +115,18 @@ impl ClusterConfig {
 
     /// Resources that requests are written in.
     pub fn resource_names(&self) -> Result<ResourceNames, ClusterConfigError> {
-        let amounts = ResourceNames {
+        self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))
+    }
+
+    /// Resources of [`Advertise::Amounts`], whichever way is configured.
+    pub fn amount_names(&self) -> ResourceNames {
+        ResourceNames {
             count: self.resource_count.clone(),
             memory: self.resource_memory.clone(),
             memory_percentage: self.resource_memory_percentage.clone(),
             cores: self.resource_cores.clone(),
             ..ResourceNames::default()
-        };
-        self.advertise.request_names(amounts, Memory::mib(self.memory_unit.get().into()))
+        }
     }
 
     /// Amounts that complete a request.
@@ -261,6 +208,7 @@ impl<const LOW: u32, const HIGH: u32> TryFrom<String> for Within<LOW, HIGH> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotation::PolicyName;
 
     fn read(text: &str) -> Result<ClusterConfig, String> {
         let config: ClusterConfig = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
@@ -271,7 +219,7 @@ mod tests {
     fn absent_keys_have_their_defaults() {
         assert_eq!(read("version: v1"), Ok(ClusterConfig::default()));
         let config = read("version: v1\nscheduling: node\nschedulers: []").expect("valid");
-        assert_eq!((config.scheduling, config.schedulers), (Scheduling::Node, Vec::new()));
+        assert_eq!((config.scheduling, config.schedulers.0), (Scheduling::Node, Vec::new()));
         let config = read("version: v1\nadvertise: devices\ndefaultMemory: 25%\ndefaultCores: 10").expect("valid");
         let names = config.resource_names().expect("valid");
         assert_eq!(names.memory.as_str(), "nvidia.com/gpumem-256mi");

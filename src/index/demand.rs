@@ -155,7 +155,11 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
             node_policy: config.node_policy.unwrap_or(config.card_policy),
             load_aware: config.load_aware == Switch::On,
             planned: PlannedPods {
-                schedulers: if config.scheduling == Scheduling::Node { Vec::new() } else { config.schedulers.clone() },
+                schedulers: if config.scheduling == Scheduling::Node {
+                    Vec::new()
+                } else {
+                    config.schedulers.0.clone()
+                },
                 groups_alone: config.scheduling == Scheduling::Extender,
             },
             preempts: false,

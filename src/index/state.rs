@@ -81,7 +81,7 @@ pub(crate) struct ClusterState {
     /// Pods that have our gate and aren't to be planned, as they request no GPUs, or are of another scheduler: by UID, with
     /// namespace and name.
     pub(crate) astray: BTreeMap<Arc<str>, (String, String)>,
-    /// Pods without our gate whose status says that GPUs are reserved, which they are no longer, by UID.
+    /// Pods without our gate whose status says that GPUs are reserved by a nomination that has ended, by UID.
     pub(crate) in_vain: BTreeMap<Arc<str>, InVain>,
     /// Pods that are left out of evictions until this time: a PodDisruptionBudget has kept them.
     pub(crate) spared: HashMap<Arc<str>, Instant>,
@@ -466,6 +466,14 @@ impl ClusterState {
         }
     }
 
+    /// Demand of a pod that isn't bound and has no reservation.
+    pub(crate) fn waits(&self, uid: &str) -> Option<&Arc<Demand>> {
+        match &self.pods.get(uid)?.state {
+            State::Waiting(demand) => Some(demand),
+            State::Reserved(_) | State::Confirmed => None,
+        }
+    }
+
     pub(crate) fn reservation_of(&self, uid: &str) -> Option<&Reservation> {
         match &self.pods.get(uid)?.state {
             State::Reserved(reservation) => Some(reservation),
@@ -509,7 +517,6 @@ impl ClusterState {
         let node =
             self.known_node(&reservation.planned.node).unwrap_or_else(|| reservation.planned.node.as_str().into());
         self.queue.remove(uid);
-        self.in_vain.remove(uid);
         let Demand { namespace, requests, .. } = &*reservation.demand;
         let mut touched = self.move_in(uid, namespace, &node, requests);
         self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
@@ -522,7 +529,7 @@ impl ClusterState {
     /// Takes our gate off a pod, as the watch will show.
     pub(crate) fn ungated(&mut self, uid: &str) -> Touched {
         self.astray.remove(uid);
-        if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(uid) {
+        if let Some(demand) = self.waits(uid) {
             self.wait(&Arc::new(demand.without_our_gate()));
         }
         Touched::new()
@@ -531,7 +538,7 @@ impl ClusterState {
     /// The status of a pod says no longer that GPUs are reserved.
     pub(crate) fn withdrawn(&mut self, uid: &str, now: Instant) {
         self.in_vain.remove(uid);
-        if let Some(Pod { state: State::Waiting(demand), .. }) = self.pods.get(uid)
+        if let Some(demand) = self.waits(uid)
             && !self.queue.rests(uid, now)
         {
             self.wait(&Arc::clone(demand));
@@ -565,6 +572,23 @@ impl ClusterState {
     pub(crate) fn wake_groups(&mut self, api: PodGroupApi) {
         self.gangs.all_changed(api);
         self.queue.wake_groups(api);
+    }
+
+    /// Whether the status of a pod is to be changed before it is planned again. Of a pod that starts with others of its group it is
+    /// changed when they are planned.
+    pub(crate) fn is_in_vain(&self, demand: &Demand) -> bool {
+        self.in_vain.contains_key(&demand.uid) && !self.starts_together(demand)
+    }
+
+    /// Has the pods of a group whose `PodGroup` has come, changed or gone wait as it says now.
+    pub(crate) fn regroup(&mut self, group: &Arc<PodGroup>) {
+        let in_vain = self.in_vain.keys().filter_map(|uid| self.waits(uid));
+        let members = in_vain.filter(|demand| demand.group.as_ref() == Some(group));
+        let members: Vec<Arc<Demand>> = members.cloned().collect();
+        for demand in &members {
+            self.wait(demand);
+        }
+        self.wake_group(group);
     }
 
     /// Has the line of a group tried again, if it has one, also if it is being tried.
@@ -614,7 +638,7 @@ impl ClusterState {
     fn wait(&mut self, demand: &Arc<Demand>) {
         let uid = Arc::clone(&demand.uid);
         let is_of_others = !self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
-        if is_of_others || demand.scheduling.has_other_gates() || self.in_vain.contains_key(&uid) {
+        if is_of_others || demand.scheduling.has_other_gates() || self.is_in_vain(demand) {
             self.queue.remove(&uid);
         } else {
             self.queue.add(demand);

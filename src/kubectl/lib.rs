@@ -11,7 +11,7 @@
 //!      │        ├▶ top ──▶ each daemon's /usage, through the API server
 //!      │        └▶ quota ──▶ explain's fetch ──▶ divvy_index
 //!      └▶ admin ┬▶ doctor ──▶ objects ──▶ a table of checks                     pure
-//!               ├▶ migrate ──▶ divvy_dialects, on pods of a cluster or of a file    pure
+//!               ├▶ migrate ──▶ divvy_systems, on pods of a cluster or of a file    pure
 //!               ├▶ debug_bundle ──▶ objects, programs ──▶ an archive
 //!               └▶ simulate ──▶ divvy_simulate                                   pure
 //! ```

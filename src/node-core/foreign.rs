@@ -5,19 +5,15 @@
 //! annotations that the system has written. Where those are missing or can't be read it is unclear, and then any GPU of
 //! the node may be meant.
 //!
-//! | system | resources | GPUs |
-//! |---|---|---|
-//! | NVIDIA's device plugin | `nvidia.com/gpu`, `gpu.shared`, `mig-*` | device IDs `<UUID>` and `<UUID>::<n>` |
-//! | HAMi, 4paradigm | `nvidia.com/gpu` | UUIDs in annotations; without these device IDs `<UUID>-<n>` |
-//! | Volcano | `volcano.sh/vgpu-*` | UUIDs in an annotation |
-//! | gpushare, nano-gpu, elastic-gpu, gpu-manager, Volcano's older plugin | their own | numbers in annotations |
-//! | qGPU, vgpu-manager, Koordinator | their own | always unclear |
+//! [`divvy_systems`] has the resources of each system and where its GPUs are named. The format of an annotation is told by its
+//! kind: lists of UUIDs, or numbers.
 //!
 //! Pure: a record, a pod and the node's cards in, cards out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::{CardId, ContainerKind, ContainerSpec, ResourceNames};
+use divvy_systems::{INDEX, NAME, NamedGpus, named_gpus, uuids_of_drawn_ids};
 use uuid::Uuid;
 
 use crate::inventory::{DeviceInfo, Inventory};
@@ -36,76 +32,19 @@ pub struct ForeignDevices {
     pub ids: Vec<String>,
 }
 
-/// A system's resources, each a name or, with `*` at its end, the start of several; and where its GPUs are named.
-struct System {
-    resources: &'static [&'static str],
-    source: Source,
-}
-
-/// Where a system says which GPUs a container uses. A key may end in [`NAME`] or [`INDEX`].
-#[derive(Clone, Copy)]
-enum Source {
-    /// In its device IDs.
-    Ids,
-    /// By UUID, in one of these annotations.
-    Uuids(&'static [&'static str]),
-    /// By number, in one of these annotations.
-    Numbers(&'static [&'static str]),
-    /// Nowhere that is read here.
-    Nowhere,
-}
-
-/// The container's name.
-const NAME: &str = "<name>";
-/// The container's position in `spec.containers`.
-const INDEX: &str = "<index>";
-
-/// Annotations of HAMi, of one version of 4paradigm's scheduler, and of the others.
-const HAMI: &[&str] = &["hami.io/vgpu-devices-allocated", "hami.sh/vgpu-devices-allocated", "4pd.io/vgpu-ids-new"];
-const VOLCANO: &[&str] = &["volcano.sh/vgpu-ids-new"];
-const OLD_VOLCANO: &[&str] = &["volcano.sh/gpu-index"];
-const GPUSHARE: &[&str] = &["ALIYUN_COM_GPU_MEM_IDX", "scheduler.framework.gpushare.allocation"];
-const NANO_GPU: &[&str] = &["nano-gpu.io/gpu-<name>", "nano-gpu/container-<name>"];
-const ELASTIC_GPU: &[&str] = &["elasticgpu.io/container-<name>", "elasticgpu.com/container-<name>"];
-const GPU_MANAGER: &[&str] = &["tencent.com/predicate-gpu-idx-<index>"];
-
-const SYSTEMS: &[System] = &[
-    System { resources: &["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"], source: Source::Ids },
-    System { resources: &["volcano.sh/vgpu-*"], source: Source::Uuids(VOLCANO) },
-    System { resources: &["volcano.sh/gpu-*"], source: Source::Numbers(OLD_VOLCANO) },
-    System { resources: &["aliyun.com/gpu-*"], source: Source::Numbers(GPUSHARE) },
-    System { resources: &["nano-gpu/*", "nano-gpu.io/*"], source: Source::Numbers(NANO_GPU) },
-    System { resources: &["elasticgpu.io/*", "elasticgpu.com/*"], source: Source::Numbers(ELASTIC_GPU) },
-    System { resources: &["tencent.com/vcuda-*"], source: Source::Numbers(GPU_MANAGER) },
-    // qGPU, vgpu-manager, Koordinator; HAMi's priority, which comes with its other resources.
-    System {
-        resources: &["tke.cloud.tencent.com/qgpu-*", "nvidia.com/vgpu-*", "koordinator.sh/gpu*", "nvidia.com/priority"],
-        source: Source::Nowhere,
-    },
-];
-
 /// Whether a resource is another system's, unless it is one of Divvy's names.
 pub fn is_known(resource: &str) -> bool {
-    source(resource).is_some()
+    named_gpus(resource).is_some()
 }
 
 /// Whether a resource is another system's whose device IDs don't tell which GPUs they are.
 pub fn hides_cards(resource: &str) -> bool {
-    source(resource).is_some_and(|source| !matches!(source, Source::Ids))
+    named_gpus(resource).is_some_and(|gpus| !matches!(gpus, NamedGpus::InIds))
 }
 
-/// Whether annotations with this key are read here.
-pub fn is_read(key: &str) -> bool {
-    let is_meant = |pattern: &str| match pattern.split_once('<') {
-        Some((start, _)) => key.starts_with(start),
-        None => key == pattern,
-    };
-    SYSTEMS.iter().flat_map(|system| system.source.keys()).chain(HAMI).any(|pattern| is_meant(pattern))
-}
-
-/// Whether the pod has annotations of HAMi, whose resources are named as Divvy's.
-pub fn is_of_hami(pod: &Pod) -> bool {
-    HAMI.iter().any(|key| pod.annotations.contains_key(*key))
+/// Whether the pod has annotations of a system whose resources are named as Divvy's.
+pub fn has_drawn_ids(pod: &Pod) -> bool {
+    uuids_of_drawn_ids().any(|key| pod.annotations.contains_key(key))
 }
 
 /// The first resource of another system in the limits of a pod.
@@ -114,7 +53,7 @@ pub fn resource_of<'a>(names: &ResourceNames, pod: &'a Pod) -> Option<&'a str> {
     limits.find(|resource| !names.is_ours(resource) && is_known(resource)).map(String::as_str)
 }
 
-/// Whether the devices are another system's. Under Divvy's own names those are that have IDs as HAMi's: others of
+/// Whether the devices are another system's. Under Divvy's own names those are whose IDs the kubelet draws: others of
 /// NVIDIA's device plugin are named as Divvy's slots, or after their GPUs.
 pub fn is_foreign(names: &ResourceNames, record: &DeviceRecord) -> bool {
     if names.counts_cards(&record.resource) {
@@ -126,26 +65,9 @@ pub fn is_foreign(names: &ResourceNames, record: &DeviceRecord) -> bool {
 
 /// The annotations that name the GPUs of a resource, for people.
 pub fn keys(resource: &str) -> String {
-    source(resource).unwrap_or(Source::Ids).keys().join(" or ")
-}
-
-fn source(resource: &str) -> Option<Source> {
-    let is_meant = |pattern: &&str| match pattern.strip_suffix('*') {
-        Some(start) => resource.starts_with(start),
-        None => resource == *pattern,
-    };
-    SYSTEMS.iter().find(|system| system.resources.iter().any(is_meant)).map(|system| system.source)
-}
-
-// === impl Source ===
-
-impl Source {
-    fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::Ids => HAMI,
-            Self::Uuids(keys) | Self::Numbers(keys) => keys,
-            Self::Nowhere => &[],
-        }
+    match named_gpus(resource) {
+        None | Some(NamedGpus::InIds) => uuids_of_drawn_ids().collect::<Vec<_>>().join(" or "),
+        Some(gpus) => gpus.keys().join(" or "),
     }
 }
 
@@ -165,20 +87,21 @@ impl ForeignDevices {
     pub fn cards(&self, pod: &Pod, node: &Inventory) -> Option<BTreeSet<CardId>> {
         let container = pod.containers.iter().find(|container| container.name == self.container)?;
         // Under a name that isn't in the table it is one of Divvy's.
-        let cards = match source(&self.resource).unwrap_or(Source::Ids) {
-            Source::Ids => self.by_ids(pod),
-            Source::Uuids(keys) => uuids(&annotations(pod, container, keys)),
-            Source::Numbers(keys) => numbered(&annotations(pod, container, keys), node),
-            Source::Nowhere => None,
+        let cards = match named_gpus(&self.resource).unwrap_or(NamedGpus::InIds) {
+            NamedGpus::InIds => self.by_ids(pod),
+            NamedGpus::ByUuid(keys) => uuids(&annotations(pod, container, keys)),
+            NamedGpus::ByNumber(keys) => numbered(&annotations(pod, container, keys), node),
+            NamedGpus::Nowhere => None,
         };
         let cards = cards.filter(|cards| !cards.is_empty())?;
         Some(cards.into_iter().flat_map(|card| with_instances(card, node)).collect())
     }
 
-    /// Cards by the device IDs. HAMi's are drawn by the kubelet, and its containers use what its scheduler has chosen; those
-    /// of the plugin before it, which had no scheduler, are what they say.
+    /// Cards by the device IDs. Where the kubelet draws them, containers use what the system's scheduler has chosen; those of a
+    /// plugin that had no scheduler are what they say.
     fn by_ids(&self, pod: &Pod) -> Option<BTreeSet<CardId>> {
-        let chosen: Vec<&str> = HAMI.iter().filter_map(|key| pod.annotations.get(*key)).map(String::as_str).collect();
+        let chosen: Vec<&str> =
+            uuids_of_drawn_ids().filter_map(|key| pod.annotations.get(key)).map(String::as_str).collect();
         if !chosen.is_empty() && self.ids.iter().any(|id| split(id).is_some()) {
             return uuids(&chosen);
         }
@@ -187,7 +110,7 @@ impl ForeignDevices {
     }
 }
 
-/// The card of a device ID of HAMi's, `<UUID>-<n>`.
+/// The card of a device ID `<UUID>-<n>`, which the kubelet has drawn.
 fn split(id: &str) -> Option<CardId> {
     let (card, number) = id.rsplit_once('-')?;
     let uuid = card.strip_prefix("GPU-").or_else(|| card.strip_prefix("MIG-"))?;
@@ -199,7 +122,7 @@ fn split(id: &str) -> Option<CardId> {
 /// Values of those of the annotations that the pod has.
 fn annotations<'a>(pod: &'a Pod, container: &ContainerSpec, keys: &[&str]) -> Vec<&'a str> {
     let value = |pattern: &&str| {
-        // Init containers are numbered on their own, and gpu-manager doesn't know them.
+        // Init containers are numbered on their own, and no system that numbers containers knows them.
         if pattern.ends_with(INDEX) && container.kind != ContainerKind::App {
             return None;
         }
@@ -209,7 +132,7 @@ fn annotations<'a>(pod: &'a Pod, container: &ContainerSpec, keys: &[&str]) -> Ve
     keys.iter().filter_map(value).collect()
 }
 
-/// Cards of HAMi's lists: `<UUID>,<model>,<MiB>,<cores>` for each, `:` between or after the cards of a container, `;` after
+/// Cards of lists of UUIDs: `<UUID>,<model>,<MiB>,<cores>` for each, `:` between or after the cards of a container, `;` after
 /// each container. Here each container has all of the pod's: some versions leave out what is between the containers.
 fn uuids(texts: &[&str]) -> Option<BTreeSet<CardId>> {
     let entries = texts.iter().flat_map(|text| text.split([':', ';'])).filter(|entry| !entry.trim().is_empty());
@@ -218,7 +141,7 @@ fn uuids(texts: &[&str]) -> Option<BTreeSet<CardId>> {
     entries.map(card).collect()
 }
 
-/// Cards of numbers, `1` or `0,1` or, by ACK, an object of units by card by container.
+/// Cards of numbers, `1` or `0,1` or an object of units by card by container.
 ///
 /// A number is a minor to some systems, and an index of NVML's, which follows PCI addresses, to others: both may be meant.
 /// Where a minor is missing a GPU has gone, and indices may have changed since.

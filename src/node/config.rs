@@ -8,7 +8,6 @@
 
 mod card_overrides;
 mod kubelet_url;
-mod memory_override;
 mod overrides;
 mod oversubscription;
 mod strategy;
@@ -19,13 +18,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use divvy_api::ResourceNames;
-use divvy_api::annotation::PolicyName;
-use divvy_api::config::ClusterConfig;
 use divvy_api::container::LIBRARY;
 use divvy_api::installation;
-use divvy_api::names::ResourceName;
-use divvy_api::quantity::{Cores, Memory};
-use divvy_api::request::Defaults;
 pub use divvy_runtime::settings::{
     AbsolutePath, Advertise, ConfigError, DefaultMemory, KeySet, List, LogFilter, LogFormat, LoopbackAddress,
     ObjectName, Period, Switch, Within,
@@ -33,10 +27,9 @@ pub use divvy_runtime::settings::{
 
 pub use card_overrides::CardOverrides;
 pub use kubelet_url::KubeletUrl;
-pub use memory_override::{MemoryOverride, memory_of};
 use overrides::Selector;
 pub use strategy::{DeviceListStrategy, Strategy};
-pub use values::{HostMemory, MigStrategy, Scale, TierChoice};
+pub use values::{MemoryAmount, MigStrategy, Scale, TierChoice};
 
 divvy_runtime::keys! {
     file {
@@ -49,41 +42,19 @@ divvy_runtime::keys! {
         /// Name of this node's Node object; in a pod from spec.nodeName
         node_name: ObjectName,
     }
+    include [divvy_api::gpu_keys]
+
     /// Address of this node; in a pod from status.hostIP
     node_ip: IpAddr = Ipv4Addr::LOCALHOST.into(),
 
-    /// Extended resource that counts GPUs
-    resource_count: ResourceName = ResourceNames::default().count,
-    /// Extended resource for memory of each GPU, in MiB
-    resource_memory: ResourceName = ResourceNames::default().memory,
-    /// Extended resource for memory of each GPU, in percent
-    resource_memory_percentage: ResourceName = ResourceNames::default().memory_percentage,
-    /// Extended resource for compute of each GPU, in percent
-    resource_cores: ResourceName = ResourceNames::default().cores,
-    /// Most containers that can share a GPU: 1 to 256
-    slots_per_card: Within<1, 256> = Within::new(32),
-    /// How memory and compute are advertised: amounts (extended resources in the Node's status) or devices (of the device plugin, one per unit)
-    advertise: Advertise = Advertise::default(),
-    /// Size of a memory unit in MiB with advertise devices: 16 to 16384; part of the resource's name
-    memory_unit: Within<16, 16384> = Within::new(256),
     /// Whether devices carry their GPU's NUMA node for the kubelet's topology manager: on or off
     numa_topology: Switch = Switch::default(),
     /// Allocatable memory as a multiple of a GPU's: 0.1 to 10; above 1 only for pods with the annotation oversubscribe: true, and with oversubscribe-host-memory
     memory_scale: Scale = Scale::ONE,
     /// Host memory that is allocated to pods in place of the GPUs' where memory-scale is above 1, such as 64Gi; 0: none
-    oversubscribe_host_memory: HostMemory = HostMemory::NONE,
-    /// Memory of GPUs of which NVML reports none, by model as in divvy.dev/card-model, such as NVIDIA GB10=110Gi
-    memory_override: List<MemoryOverride> = List(Vec::new()),
+    oversubscribe_host_memory: MemoryAmount = MemoryAmount::NONE,
     /// Allocatable compute as a multiple of a GPU's: 0.1 to 10
     cores_scale: Scale = Scale::ONE,
-    /// Memory of a request that names cores alone: same-as-cores, a percentage such as 25%, or an amount such as 4Gi
-    default_memory: DefaultMemory = DefaultMemory::SameAsCores,
-    /// Cores of a request that names memory alone: 0 to 99
-    default_cores: Within<0, 99> = Within::new(0),
-    /// Policy that chooses a pod's GPUs: binpack, spread, random, least-fragmentation or topology
-    card_policy: PolicyName = PolicyName::default(),
-    /// Whether GPUs that are busier than their shares come after others: on or off; the GpuNode then has each GPU's utilization
-    load_aware: Switch = Switch::default(),
     /// Isolation tier, or auto
     tier: TierChoice = TierChoice::default(),
     /// Namespaces whose pods may ask for tier accounting: their shares are then recorded and not enforced, except where MPS has the GPUs
@@ -91,7 +62,7 @@ divvy_runtime::keys! {
     /// Path of libdivvy.so in the daemon's filesystem; it is copied to stateDir and preloaded into containers
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
-    /// Keys of some of the node's GPUs, by model, uuid or index: slotsPerCard, tier, memoryScale and coresScale, such as [{index: 0, slotsPerCard: 4}]
+    /// Keys of some of the node's GPUs, by model, uuid or index: slotsPerCard, tier, memory (where NVML reports none), memoryScale and coresScale, such as [{index: 0, slotsPerCard: 4}]
     card_overrides: CardOverrides = CardOverrides::default(),
 
     /// How GPUs are passed to containers: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri
@@ -167,26 +138,6 @@ divvy_runtime::keys! {
 
 // === impl Keys ===
 
-impl From<ClusterConfig> for Keys {
-    /// Takes the keys that the daemon has, which are all but those about choosing nodes.
-    fn from(config: ClusterConfig) -> Self {
-        Self {
-            resource_count: Some(config.resource_count),
-            resource_memory: Some(config.resource_memory),
-            resource_memory_percentage: Some(config.resource_memory_percentage),
-            resource_cores: Some(config.resource_cores),
-            slots_per_card: Some(config.slots_per_card),
-            advertise: Some(config.advertise),
-            memory_unit: Some(config.memory_unit),
-            default_memory: Some(config.default_memory),
-            default_cores: Some(config.default_cores),
-            card_policy: Some(config.card_policy),
-            load_aware: Some(config.load_aware),
-            ..Self::default()
-        }
-    }
-}
-
 impl Keys {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -246,7 +197,7 @@ impl Keys {
     /// The configuration that the keys make: absent ones take their defaults, and what must agree is compared.
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
-        config.request_names()?;
+        config.cluster().resource_names()?;
         Ok(config)
     }
 }
@@ -256,27 +207,7 @@ impl Keys {
 impl Config {
     /// Names of the resources in pods' requests.
     pub fn resource_names(&self) -> ResourceNames {
-        self.request_names().expect("into_config has tried")
-    }
-
-    fn request_names(&self) -> Result<ResourceNames, ConfigError> {
-        Ok(self.advertise.request_names(self.amount_names(), Memory::mib(self.memory_unit.get().into()))?)
-    }
-
-    /// Names of the resources in the Node's status with `advertise: amounts`, whichever way is configured.
-    pub fn amount_names(&self) -> ResourceNames {
-        ResourceNames {
-            count: self.resource_count.clone(),
-            memory: self.resource_memory.clone(),
-            memory_percentage: self.resource_memory_percentage.clone(),
-            cores: self.resource_cores.clone(),
-            ..ResourceNames::default()
-        }
-    }
-
-    /// Defaults for amounts that a request leaves out.
-    pub fn request_defaults(&self) -> Defaults {
-        Defaults { memory: self.default_memory.amount(), cores: Cores::new(self.default_cores.get()) }
+        self.cluster().resource_names().expect("into_config has tried")
     }
 }
 

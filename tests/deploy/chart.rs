@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use divvy_api::{Memory, ResourceNames};
-use divvy_dialects::Dialect;
+use divvy_systems::Dialect;
 use fake_apiserver::ApiServer;
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ fn the_chart_yields_the_objects_of_the_manifests() {
 #[test]
 fn match_conditions_follow_the_dialects() {
     let Some(helm) = helm() else { return };
-    for name in Dialect::NAMES {
+    for name in divvy_systems::ALL.map(|system| system.name) {
         let settings = if name == "time-slicing" {
             json!({ "name": name, "replicas": 4, "resource": "example.com/gpu.shared" })
         } else {

@@ -1,7 +1,7 @@
 //! The two webhook configurations: whom they call, and for what.
 
 use divvy_api::ResourceNames;
-use divvy_dialects::{Dialect, match_conditions};
+use divvy_systems::{Dialect, match_conditions};
 use serde_json::{Value, json};
 
 use crate::objects;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use divvy_api::ResourceNames;
-use divvy_dialects::{Dialect, match_conditions};
+use divvy_systems::{Dialect, match_conditions};
 use hyper::StatusCode;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("divvy-placement", &["divvy-api"]),
     ("divvy-runtime", &["divvy-api"]),
     ("divvy-mps", &["divvy-api", "divvy-runtime"]),
-    ("divvy-node-core", &["divvy-api", "divvy-placement"]),
+    ("divvy-node-core", &["divvy-api", "divvy-placement", "divvy-systems"]),
     (
         "divvy-node",
         &[
@@ -24,23 +24,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "divvy-proto",
             "divvy-region",
             "divvy-runtime",
+            "divvy-systems",
         ],
     ),
-    ("divvy-dialects", &["divvy-api"]),
+    ("divvy-systems", &["divvy-api"]),
     ("divvy-index", &["divvy-api", "divvy-placement"]),
     ("divvy-simulate", &["divvy-api", "divvy-index", "divvy-placement"]),
     (
         "divvy-kubectl",
-        &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-simulate"],
+        &["divvy-api", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-simulate", "divvy-systems"],
     ),
-    ("divvy-webhook", &["divvy-api", "divvy-dialects", "divvy-index", "divvy-placement", "divvy-runtime"]),
+    ("divvy-webhook", &["divvy-api", "divvy-index", "divvy-placement", "divvy-runtime", "divvy-systems"]),
 ];
 
 /// What crates must not depend on, because they decide and leave talking to others.
 const BANNED: &[(&str, &[&str])] = &[
     ("divvy-api", &["axum", "hyper", "nvml-wrapper", "tokio", "tonic"]),
     ("divvy-placement", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
-    ("divvy-dialects", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
+    ("divvy-systems", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
     ("divvy-index", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
     ("divvy-node-core", &["axum", "hyper", "kube", "nvml-wrapper", "tokio", "tonic"]),
 ];

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 use divvy_api::ContainerKind;
 use divvy_api::annotation::RequestAnnotation;
 use divvy_api::names::{GATE, PREFIX};
-use divvy_dialects::Dialect;
 use divvy_index::pod_group;
+use divvy_systems::Dialect;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -237,10 +237,10 @@ impl Pod {
     }
 
     /// What dialects read of it. Containers that the annotation names come with amounts that we have written.
-    pub(super) fn as_written(&self, request: Option<&RequestAnnotation>) -> divvy_dialects::Pod {
+    pub(super) fn as_written(&self, request: Option<&RequestAnnotation>) -> divvy_systems::Pod {
         let metadata = self.metadata.as_ref();
         let is_totalled = |name: &str| request.is_some_and(|request| request.containers.contains_key(name));
-        divvy_dialects::Pod {
+        divvy_systems::Pod {
             annotations: self.annotations().cloned().unwrap_or_default(),
             labels: metadata.and_then(|metadata| metadata.labels.clone()).unwrap_or_default(),
             containers: self.containers().map(|place| place.as_written(is_totalled(place.name()))).collect(),

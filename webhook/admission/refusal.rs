@@ -18,7 +18,7 @@ pub(super) enum Refusal {
     #[error(transparent)]
     Annotation(#[from] AnnotationError),
     #[error(transparent)]
-    Dialect(#[from] divvy_dialects::Refusal),
+    Dialect(#[from] divvy_systems::Refusal),
     #[error("{field}: {value} without a limit: set the limit, and the request follows it")]
     RequestAlone { field: String, value: String },
     #[error("{field}: {value} is not the limit, which is {limit}: leave the request out, and it follows the limit")]

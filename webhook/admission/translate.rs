@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use divvy_api::annotation::{self, DialectAnnotation, Document as _, RequestAnnotation};
 use divvy_api::names::annotation::{CARDS, PLANNED};
-use divvy_dialects::{Context, Translation};
+use divvy_systems::{Context, Translation};
 use serde_json::json;
 
 use super::Settings;
@@ -42,7 +42,7 @@ pub(super) fn translate<'p>(
 pub(super) fn copied(pod: &Pod) -> Vec<&str> {
     let record = pod.annotation(DialectAnnotation::KEY);
     let record: Option<DialectAnnotation> = record.and_then(|text| annotation::decode(text).ok());
-    let of_dialect = |key: &str| record.as_ref().is_some_and(|record| divvy_dialects::is_written(key, record));
+    let of_dialect = |key: &str| record.as_ref().is_some_and(|record| divvy_systems::is_written(key, record));
     let keys = pod.annotations().into_iter().flatten().map(|(key, _)| key.as_str());
     keys.filter(|key| [PLANNED, CARDS].contains(key) || of_dialect(key)).collect()
 }
@@ -63,8 +63,8 @@ fn in_our_words<'p>(pod: &'p Pod, namespace: &str, settings: &Settings) -> Resul
     let is_favoured = settings.favoured_namespaces.contain(namespace);
     let context = Context { names: &settings.names, is_favoured };
     let written = pod.as_written(request.as_ref());
-    let refused = |refusal: divvy_dialects::Refusal| vec![refusal.into()];
-    let dialect = divvy_dialects::spoken(&written, &settings.dialects, &settings.names).map_err(refused)?;
+    let refused = |refusal: divvy_systems::Refusal| vec![refusal.into()];
+    let dialect = divvy_systems::spoken(&written, &settings.dialects, &settings.names).map_err(refused)?;
     let translation = dialect.map_or(Ok(None), |dialect| dialect.translate(&written, context));
     let mut translated = match translation.map_err(refused)? {
         None => untouched(),
@@ -91,7 +91,7 @@ fn record(pod: &Pod, record: &DialectAnnotation) -> Result<Option<DialectAnnotat
     let before: DialectAnnotation = annotation::decode(text)?;
     let mut known = before.clone();
     if known.name != name {
-        return Err(Refusal::Dialect(divvy_dialects::Refusal::Mixed {
+        return Err(Refusal::Dialect(divvy_systems::Refusal::Mixed {
             first: format!("annotation {}", DialectAnnotation::KEY),
             first_system: known.name,
             second: "the pod".to_owned(),
@@ -172,7 +172,7 @@ impl Translated<'_> {
                 self.patch.add("/spec/schedulerName", scheduler.as_str().into());
                 self.pod.to_mut().reschedule(scheduler);
             }
-            None if divvy_dialects::SCHEDULERS.contains(&name) => self.warnings.push(format!(
+            None if divvy_systems::is_scheduler(name) => self.warnings.push(format!(
                 "spec.schedulerName: {name} stays: if nobody runs that scheduler any more the pod waits for ever; \
                  rewriteSchedulers of divvy-webhook gives such pods to another one"
             )),

@@ -1,5 +1,6 @@
+use divvy_api::annotation::PolicyName;
 use divvy_api::request::Defaults;
-use divvy_api::{Cores, Memory, MemoryAmount};
+use divvy_api::{Cores, Memory, MemoryAmount, ResourceNames};
 
 use super::*;
 
@@ -40,7 +41,7 @@ fn certificate_needs_its_key() {
 #[test]
 fn node_policy_defaults_to_card_policy() {
     let policies = |variables: &[(&str, &str)]| {
-        let config = config(variables).expect("valid");
+        let config = config(variables).expect("valid").scheduling_config().expect("valid");
         (config.card_policy, config.node_policy)
     };
     assert_eq!(policies(&[]), (PolicyName::LeastFragmentation, PolicyName::LeastFragmentation));

@@ -15,7 +15,7 @@ impl Index {
     pub fn apply_pod_group(&self, group: PodGroup, spec: PodGroupSpec) {
         self.change(|state| {
             state.gangs.apply(group.clone(), spec);
-            state.wake_group(&group.into());
+            state.regroup(&group.into());
             Touched::new()
         });
     }
@@ -24,7 +24,7 @@ impl Index {
     pub fn delete_pod_group(&self, group: &PodGroup) {
         self.change(|state| {
             if let Some(group) = state.gangs.delete(group) {
-                state.wake_group(&group);
+                state.regroup(&group);
             }
             Touched::new()
         });

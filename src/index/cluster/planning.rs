@@ -344,8 +344,8 @@ impl Index {
         let gated = lines.filter(may_be_gated).flat_map(pods).filter(is_gated).map(|demand| Step::let_go(demand));
         let let_go = gated.chain(astray(&state.astray)).filter(|step| !state.queue.rests(step.uid(), now));
         let in_vain = state.in_vain.iter().filter(|(_, vain)| vain.next.is_none_or(|next| next <= now));
-        let in_vain = in_vain.filter_map(|(uid, _)| state.demand(uid).cloned());
-        let withdrawn = in_vain.map(|demand| Step::Withdraw { demand });
+        let in_vain = in_vain.filter_map(|(uid, _)| state.waits(uid)).filter(|demand| state.is_in_vain(demand));
+        let withdrawn = in_vain.map(|demand| Step::Withdraw { demand: Arc::clone(demand) });
         withdrawn.chain(let_go).filter(|step| !busy.contains(step.uid())).take(most).collect()
     }
 }

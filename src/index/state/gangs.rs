@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{ClusterState, Parked, Pod, State};
+use super::{ClusterState, Parked};
 use crate::demand::Demand;
 use crate::pod::PodView;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
@@ -214,19 +214,15 @@ impl ClusterState {
 
     /// Members that this scheduler is to place and that have no GPUs yet, and how many are bound, need none, or have some.
     fn missing(&self, members: &Members, scheduler: &str) -> (Vec<Arc<Demand>>, usize) {
-        let needs_gpus = |uid: &Arc<str>| match self.pods.get(uid) {
-            Some(Pod { state: State::Waiting(demand), .. }) => Some(Arc::clone(demand)),
-            Some(_) | None => None,
-        };
         // Nobody knows when another scheduler would place a pod.
         let counts = |member: &Member| match member.stage {
             Stage::Gated => false,
             Stage::Pending => *member.scheduler == *scheduler,
             Stage::Bound => true,
         };
-        let counted = members.iter().filter(|(uid, member)| counts(member) && !self.in_vain.contains_key(*uid));
+        let counted = members.iter().filter(|(_, member)| counts(member));
         let (pending, bound): (Vec<_>, Vec<_>) = counted.partition(|(_, member)| member.stage == Stage::Pending);
-        let missing: Vec<Arc<Demand>> = pending.iter().filter_map(|(uid, _)| needs_gpus(uid)).collect();
+        let missing: Vec<Arc<Demand>> = pending.iter().filter_map(|(uid, _)| self.waits(uid).cloned()).collect();
         let placed = bound.len() + pending.len() - missing.len();
         (missing, placed)
     }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use divvy_api::annotation::Planned;
 use divvy_placement::{NodeState, plan};
 
 use super::{ClusterState, InVain, Touched};
@@ -25,6 +26,11 @@ impl ClusterState {
         // With our gate no scheduler has seen the pod: a nomination is half of what a leader wanted to write.
         let is_gated = pod.scheduling.has_our_gate();
         let nominated = pod.nominated.as_deref().filter(|_| !is_gated);
+        let is_ours = self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
+        let planned = pod.planned().filter(|planned| nominated.is_none_or(|node| planned.node == node) && is_ours);
+        let said = planned.as_ref().filter(|_| !is_gated && pod.is_placed);
+        // What is being written may be refused.
+        self.note_vain(uid, said, nominated);
         let bound_within = self.bound_within(uid);
         match self.reservation_mut(uid) {
             Some(Reservation { source, planned, is_shown, deadline, demand, .. }) if source.is_nominated() => {
@@ -51,30 +57,14 @@ impl ClusterState {
             Some(_) => touched.extend(self.failed(uid)),
             None => {}
         }
+        self.note_vain(uid, said, nominated);
         let (demand, deadline) = (Arc::new(demand), now + self.bound_within(uid));
-        let is_ours = self.config.planned.include(&demand.scheduling.scheduler, demand.group.is_some());
-        let planned = pod.planned().filter(|planned| nominated.is_none_or(|node| planned.node == node) && is_ours);
-        let is_other = |vain: &InVain| nominated.is_some_and(|node| *node != *vain.node);
-        match &planned {
-            Some(planned)
-                if !is_gated
-                    && pod.is_placed
-                    && !self.starts_together(&demand)
-                    && !self.in_vain.get(uid).is_some_and(is_other) =>
-            {
-                if nominated.is_none() {
-                    let vain = || InVain { node: planned.node.clone(), next: None };
-                    self.in_vain.entry(Arc::clone(uid)).or_insert_with(vain);
-                }
-            }
-            Some(_) | None => drop(self.in_vain.remove(uid)),
-        }
         self.wait(&demand);
         if self.queue.rests(uid, now) {
             self.queue.remove(uid);
         }
         let Some(node) = nominated.and_then(|name| self.known_node(name)) else { return touched };
-        if self.in_vain.contains_key(uid) {
+        if self.is_in_vain(&demand) {
             return touched;
         }
         match planned {
@@ -88,16 +78,27 @@ impl ClusterState {
         touched
     }
 
+    /// Notes whether the status of a pod says that GPUs are reserved by this plan, though the pod isn't nominated any more.
+    fn note_vain(&mut self, uid: &Arc<str>, said: Option<&Planned>, nominated: Option<&str>) {
+        let is_other = |vain: &InVain| nominated.is_some_and(|node| node != vain.node);
+        match said.filter(|_| !self.in_vain.get(uid).is_some_and(is_other)) {
+            Some(planned) if nominated.is_none() => {
+                let vain = || InVain { node: planned.node.clone(), next: None };
+                self.in_vain.entry(Arc::clone(uid)).or_insert_with(vain);
+            }
+            // It is older than what was noted, or the nomination still stands.
+            Some(_) => {}
+            None => drop(self.in_vain.remove(uid)),
+        }
+    }
+
     /// Drops a plan that the pod's scheduler had no use of, and leaves the pod alone for a while.
     pub(super) fn turn_down(&mut self, uid: &Arc<str>, now: Instant) -> Touched {
         let Some(Reservation { demand, planned, .. }) = self.reservation_of(uid) else { return Touched::new() };
-        if self.starts_together(demand) {
-            self.queue.rest(uid, Why::TurnedDownTogether, now);
-        } else {
-            let vain = InVain { node: planned.node.clone(), next: None };
-            self.in_vain.insert(Arc::clone(uid), vain);
-            self.queue.rest(uid, Why::TurnedDown, now);
-        }
+        let vain = InVain { node: planned.node.clone(), next: None };
+        let why = if self.starts_together(demand) { Why::TurnedDownTogether } else { Why::TurnedDown };
+        self.in_vain.insert(Arc::clone(uid), vain);
+        self.queue.rest(uid, why, now);
         let touched = self.failed(uid);
         if self.queue.rests(uid, now) {
             self.queue.remove(uid);
@@ -115,6 +116,7 @@ impl ClusterState {
     pub(crate) fn nominated(&mut self, uid: &str, now: Instant) {
         let deadline = now + self.bound_within(uid);
         self.queue.written(uid);
+        self.in_vain.remove(uid);
         self.renew(uid, deadline);
     }
 

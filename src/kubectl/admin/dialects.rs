@@ -1,7 +1,7 @@
-//! Dialects of the webhook's configuration: how they are written, and whether gpushare's unit is that of its nodes.
+//! Dialects of the webhook's configuration: how they are written, and whether their units are those of their nodes.
 
 use divvy_api::quantity::parse_count;
-use divvy_dialects::Dialect;
+use divvy_systems::{Dialect, UnitSetting};
 use kube::ResourceExt as _;
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Map, Value};
@@ -25,17 +25,21 @@ struct Settings {
     others: Map<String, Value>,
 }
 
-/// A unit that the dialect gpushare should have.
+/// A unit of memory that a dialect should have.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WrongUnit {
     /// What shows it, in words.
     pub(crate) found: String,
+    /// Name of the system.
+    pub(crate) system: &'static str,
+    /// Setting of the dialect.
+    pub(crate) key: &'static str,
     /// `Gi` or `Mi`.
     pub(crate) right: &'static str,
 }
 
-/// Most GiB of a GPU, and fewer than it has MiB. gpushare's `kubectl inspect gpushare` takes more than 100 for MiB, but there
-/// are GPUs of 141 GiB and more.
+/// Most GiB of a GPU, and fewer than it has MiB. `kubectl inspect gpushare` of gpushare itself takes more than 100 for MiB, but
+/// there are GPUs of 141 GiB and more.
 const MOST_GIB: u64 = 1000;
 /// Most nodes that are named.
 const MOST: usize = 3;
@@ -62,12 +66,17 @@ fn shortest(dialect: &Dialect) -> Written {
     if others.is_empty() { Written::Name(name) } else { Written::Map(FlowMap(Settings { name, others })) }
 }
 
-/// Whether the nodes of gpushare count memory in another unit than its dialect; `None` also if it isn't among these.
-pub(crate) fn wrong_unit(dialects: &[Dialect], nodes: &[NodeView]) -> Option<WrongUnit> {
-    let gpushare = dialects.iter().find(|dialect| dialect.name() == "gpushare")?;
-    let settings = serde_json::to_value(gpushare).ok()?;
-    let unit = settings["unit"].as_str()?;
+/// Dialects whose systems' nodes count memory in another unit.
+pub(crate) fn wrong_units(dialects: &[Dialect], nodes: &[NodeView]) -> Vec<WrongUnit> {
+    dialects.iter().filter_map(|dialect| wrong_unit(dialect, nodes)).collect()
+}
+
+fn wrong_unit(dialect: &Dialect, nodes: &[NodeView]) -> Option<WrongUnit> {
+    let system = dialect.name();
+    let UnitSetting { key, memory, gpus } = dialect.system().unit?;
+    let unit = dialect.setting(key).as_str()?;
     let right = if unit == "Gi" { "Mi" } else { "Gi" };
+    let of_each_gpu = |node: &NodeView| Some(amount(node, memory)? / amount(node, gpus)?);
     let others: Vec<(String, u64)> = nodes
         .iter()
         .filter_map(|node| Some((node.name_any(), of_each_gpu(node)?)))
@@ -76,16 +85,15 @@ pub(crate) fn wrong_unit(dialects: &[Dialect], nodes: &[NodeView]) -> Option<Wro
     let (_, units) = others.first()?;
     let names: Vec<&str> = others.iter().map(|(name, _)| &**name).collect();
     let found = format!(
-        "a unit of aliyun.com/gpu-mem is 1{right} on {} ({units} on a GPU), and 1{unit} in the dialect gpushare",
+        "a unit of {memory} is 1{right} on {} ({units} on a GPU), and 1{unit} in the dialect {system}",
         listed(&names, MOST)
     );
-    Some(WrongUnit { found, right })
+    Some(WrongUnit { found, system, key, right })
 }
 
-/// Units of memory of each of a node's GPUs; `None` where gpushare's device plugin serves none.
-fn of_each_gpu(node: &NodeView) -> Option<u64> {
-    let amount = |resource| parse_count(node.capacity(resource)?).ok().filter(|amount| *amount > 0);
-    Some(amount("aliyun.com/gpu-mem")? / amount("aliyun.com/gpu-count")?)
+/// Amount of a resource of a node; `None` where its device plugin serves none.
+fn amount(node: &NodeView, resource: &str) -> Option<u64> {
+    parse_count(node.capacity(resource)?).ok().filter(|amount| *amount > 0)
 }
 
 #[cfg(test)]
@@ -132,11 +140,11 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": name }, "status": { "capacity": capacity } }))
                 .expect("a Node")
         };
-        let wrong = |dialects: &str, nodes: &[NodeView]| wrong_unit(&read(dialects), nodes);
+        let wrong = |dialects: &str, nodes: &[NodeView]| wrong_units(&read(dialects), nodes).pop();
         let (gib, mib) = ([node("a", "282", "2")], [node("a", "0", "2"), node("b", "30218", "2"), node("c", "x", "1")]);
         let [default, other] = ["[gpushare]", "[hami, {name: gpushare, unit: Mi}]"];
         assert_eq!((wrong(default, &gib), wrong(other, &mib), wrong("[hami]", &mib)), (None, None, None));
-        let WrongUnit { found, right } = wrong(default, &mib).expect("another unit");
+        let WrongUnit { found, right, .. } = wrong(default, &mib).expect("another unit");
         assert_eq!(right, "Mi");
         assert_eq!(found, "a unit of aliyun.com/gpu-mem is 1Mi on b (15109 on a GPU), and 1Gi in the dialect gpushare");
         assert_eq!(wrong(other, &gib).expect("another unit").right, "Gi");

@@ -8,7 +8,6 @@ mod leftovers;
 mod nodes;
 mod objects;
 mod pods;
-mod systems;
 mod webhook;
 
 use divvy_api::config::Scheduling;
@@ -71,9 +70,9 @@ const CHECKS: &[Check] = &[
     Check { link: "hidden GPUs", place: Everywhere, judge: Perhaps(webhook::hidden) },
     Check { link: "dialects", place: Everywhere, judge: Perhaps(dialects::reviewed) },
     Check { link: "dialects that are off", place: Everywhere, judge: Quiet(dialects::unused) },
-    Check { link: "unit of gpushare", place: Everywhere, judge: Quiet(dialects::unit) },
+    Check { link: "", place: Everywhere, judge: Several(dialects::units) },
     Check { link: "quotas of other systems", place: Everywhere, judge: Perhaps(dialects::quotas) },
-    Check { link: "quotas of HAMi", place: Everywhere, judge: Quiet(dialects::hami_quotas) },
+    Check { link: "", place: Everywhere, judge: Several(dialects::limits_in_quotas) },
     Check { link: "leftovers", place: Everywhere, judge: Perhaps(leftovers::unseen) },
     Check { link: "leftovers of Divvy", place: Everywhere, judge: Quiet(leftovers::of_divvy) },
     Check { link: "aggregated API", place: Everywhere, judge: Quiet(leftovers::of_aggregated_api) },

@@ -17,7 +17,7 @@ mod warnings;
 
 use std::path::PathBuf;
 
-use divvy_dialects::Dialect;
+use divvy_systems::Dialect;
 
 use self::report::Report;
 use crate::cluster::ClusterArgs;
@@ -65,16 +65,10 @@ fn dialects(text: &str) -> Result<Dialects, String> {
     serde_saphyr::from_str(text).map(Dialects).map_err(|error| first_line(&error))
 }
 
-/// Those that need no settings.
-fn all() -> Dialects {
-    let named = Dialect::NAMES.iter().filter_map(|name| serde_json::from_value((*name).into()).ok());
-    Dialects(named.collect())
-}
-
 /// Reads, translates and formats.
 pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
     let Args { check, dialects, divvy_namespace, config, output, cluster } = args;
-    let Dialects(dialects) = dialects.unwrap_or_else(all);
+    let dialects = dialects.map_or_else(|| Dialect::defaults().collect(), |Dialects(dialects)| dialects);
     let mut config = config.map(|file| config::from_file(&file)).transpose()?;
     let mut remarks = Vec::new();
     let objects = if let Some(file) = check {

@@ -82,7 +82,7 @@ impl Allocator {
                 && self.ledger.allocations().pod(&pod.uid).is_none()
         };
         let may_have =
-            |pod: &Pod| foreign::is_of_hami(pod) || foreign::resource_of(&self.settings.names, pod).is_some();
+            |pod: &Pod| foreign::has_drawn_ids(pod) || foreign::resource_of(&self.settings.names, pod).is_some();
         pods.iter().filter(|pod| is_untold(pod) && may_have(pod)).map(|pod| pod.reference()).collect()
     }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use divvy_api::request::Sharing;
-use divvy_api::{CardId, GpuRequest, Memory, Share, SlotId, Tier};
+use divvy_api::{CardId, GpuRequest, Memory, NodeCards, Share, SlotId, Tier};
+use divvy_systems::{AllocatedShare, Allocation};
 use tracing::info;
 
 use super::admission::{Admission, Allocated};
 use super::fits::Holder;
-use super::outputs::{self, Given};
 use super::{Allocator, Refusal, refusal};
 use crate::ledger::{Holding, Nonce, Origin, Part};
 use crate::ports::{AllocatedContainer, ContainerResponse};
@@ -23,6 +23,12 @@ pub(super) struct Grant<'a> {
     pub(super) again: bool,
     /// A plan that still holds chose these very slots.
     pub(super) planned: bool,
+}
+
+/// A share beside what its card has; `None` if the node doesn't have the card any more.
+pub fn allocated_share(node: &NodeCards, part: &Part) -> Option<AllocatedShare> {
+    let index = node.position(&part.card)?;
+    Some(AllocatedShare { index, memory: node.cards[index].memory, share: part.share })
 }
 
 // === impl Allocator ===
@@ -54,7 +60,10 @@ impl Allocator {
         let replaced = self.ledger.allocations().pod(&pod.uid).and_then(|entry| Some(entry.holding(name)?.nonce));
         let mut answer = self.containers.prepare(&AllocatedContainer::new(pod, name, &holding, self.tier()))?;
         if let Some(record) = &admission.dialect {
-            answer.envs.extend(outputs::variables(record, name, &self.given(&holding.parts), offered));
+            let shares = holding.parts.iter().filter_map(|part| allocated_share(&self.inventory.node, part));
+            let shares: Vec<AllocatedShare> = shares.collect();
+            let allocation = Allocation { record, container: name, shares: &shares, tier: offered };
+            answer.envs.extend(divvy_systems::variables(&allocation));
         }
         let nonce = holding.nonce;
         if let Err(error) = self.ledger.allocate(pod, requests, name, holding) {
@@ -73,16 +82,6 @@ impl Allocator {
         let tier = self.containers.tier_on(shares);
         let of_card = |(id, _): &(CardId, Share)| self.inventory.node.card(id).map_or(tier, |card| card.tier.min(tier));
         shares.iter().map(of_card).max().unwrap_or(tier)
-    }
-
-    /// What a container is given, beside what its cards have.
-    fn given(&self, parts: &[Part]) -> Vec<Given> {
-        let node = &self.inventory.node;
-        let given = |part: &Part| {
-            let index = node.position(&part.card)?;
-            Some(Given { index, memory: node.cards[index].memory, share: part.share })
-        };
-        parts.iter().filter_map(given).collect()
     }
 
     /// Whether the pod's shares are recorded and not enforced, as it asks and its namespace is allowed. Not where the MPS

@@ -160,24 +160,29 @@ fn foreign_devices_are_told_from_slots() {
 #[test]
 fn annotations_that_name_cards_are_read() {
     for key in ["hami.io/vgpu-devices-allocated", "nano-gpu/container-x", "ALIYUN_COM_GPU_MEM_IDX"] {
-        assert!(is_read(key), "{key}");
+        assert!(divvy_systems::names_gpus(key), "{key}");
     }
     for key in ["hami.io/vgpu-node", "nano-gpu/assume", "ALIYUN_COM_GPU_MEM_IDX2", ""] {
-        assert!(!is_read(key), "{key}");
+        assert!(!divvy_systems::names_gpus(key), "{key}");
     }
     assert_eq!(keys("nano-gpu/gpu-percent"), "nano-gpu.io/gpu-<name> or nano-gpu/container-<name>");
+}
+
+/// Devices of all systems.
+fn devices_of_systems() -> impl Iterator<Item = &'static divvy_systems::Devices> {
+    divvy_systems::ALL.into_iter().flat_map(|system| system.devices)
 }
 
 proptest! {
     /// Texts of the systems' own pieces, in any order.
     #[test]
     fn any_text_has_cards_of_the_node_or_is_unclear(
-        resource in prop::sample::select(SYSTEMS.iter().flat_map(|system| system.resources).map(|name| name.replace('*', "x")).collect::<Vec<_>>()),
+        resource in prop::sample::select(devices_of_systems().flat_map(|devices| devices.resources).map(|name| name.replace('*', "x")).collect::<Vec<_>>()),
         ids in prop::collection::vec("(GPU-|MIG-|[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[-:_0-9]|\\PC){0,6}", 0..3),
         texts in prop::collection::vec("(GPU-[0-9a-f]{1,4}|[0-9]{1,12}|[],:;\\[{}\"-]|\\PC){0,8}", 0..13),
         minors in prop::collection::vec(prop::option::weighted(0.9, 0..4_u32), 0..5),
     ) {
-        let keys = SYSTEMS.iter().flat_map(|system| system.source.keys()).map(|key| key.replace(NAME, "main").replace(INDEX, "0"));
+        let keys = devices_of_systems().flat_map(|devices| devices.gpus.keys()).copied().chain(uuids_of_drawn_ids()).map(|key| key.replace(NAME, "main").replace(INDEX, "0"));
         let keys: Vec<String> = keys.collect();
         let annotations: Vec<(&str, &str)> = keys.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
         let node = minors.iter().enumerate().map(|(at, minor)| card(&format!("GPU-{at}"), *minor));

@@ -1,4 +1,5 @@
-use divvy_api::MemoryAmount;
+use divvy_api::request::Defaults;
+use divvy_api::{Cores, MemoryAmount};
 use divvy_runtime::settings::from_text;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
@@ -55,9 +56,9 @@ fn default_may_depend_on_another_key() {
 
 #[test]
 fn requests_are_completed_from_the_configuration() {
-    let defaults = config(&[]).request_defaults();
+    let defaults = config(&[]).cluster().request_defaults();
     assert_eq!(defaults, Defaults::default());
-    let defaults = config(&[("DEFAULT_MEMORY", "25%"), ("DEFAULT_CORES", "10")]).request_defaults();
+    let defaults = config(&[("DEFAULT_MEMORY", "25%"), ("DEFAULT_CORES", "10")]).cluster().request_defaults();
     assert_eq!((defaults.memory, defaults.cores), (Some(MemoryAmount::Percent(25)), Cores::new(10)));
     assert_eq!(config(&[]).resource_names(), ResourceNames::default());
 }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 
 use divvy_api::names::PREFIX;
 use divvy_api::pod::wire::{Container, FilteredMap, KeyFilter, containers};
-use divvy_node_core::foreign;
 use divvy_node_core::pod::{self, CONFIG_SOURCE, ContainerState, FIRST_SEEN, Phase};
 use serde::Deserialize;
 
@@ -80,7 +79,7 @@ struct Annotations;
 
 impl KeyFilter for Annotations {
     fn wants(key: &str) -> bool {
-        key.starts_with(PREFIX) || key == CONFIG_SOURCE || key == FIRST_SEEN || foreign::is_read(key)
+        key.starts_with(PREFIX) || key == CONFIG_SOURCE || key == FIRST_SEEN || divvy_systems::names_gpus(key)
     }
 }
 

@@ -129,7 +129,7 @@ async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
         return Ok(vec!["left: the Node, as there is neither a cluster nor a kubeconfig".to_owned()]);
     };
     let name: &str = &config.node_name;
-    let removed = apiserver::remove(client, name, &config.amount_names()).await?;
+    let removed = apiserver::remove(client, name, &config.cluster().amount_names()).await?;
     Ok(removed.into_iter().map(|what| format!("removed: {what} of Node {name}")).collect())
 }
 

@@ -125,7 +125,7 @@ fn registrar(
     let settings = AllocationSettings {
         node_name: "n1".to_owned(),
         names: config.resource_names(),
-        defaults: config.request_defaults(),
+        defaults: config.cluster().request_defaults(),
         policy: Policy::default(),
         accounting_namespaces: std::collections::BTreeSet::new(),
     };

@@ -2,12 +2,11 @@
 
 use std::ffi::OsString;
 
-use serde::de::value::{Error, StrDeserializer};
-use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::settings::{ConfigError, Version};
+use crate::settings::{ConfigError, Version, from_text};
 
 /// Values that one source has for a program's keys; most are absent. [`keys!`](crate::keys!) implements it.
 pub trait KeySet: Clone + Default + for<'de> Deserialize<'de> {
@@ -36,6 +35,9 @@ pub trait KeySet: Clone + Default + for<'de> Deserialize<'de> {
 /// A default may use the keys above it. A key without one is optional in `Config` too, unless it stands in `required`. In
 /// front there may be fields that only the file has; the program that declares them checks and uses them.
 ///
+/// `include` names lists of keys that the cluster's programs share, such as `divvy_api::gpu_keys`, which come before the program's
+/// own. `Keys` is then made of a [`ClusterConfig`](crate::settings::ClusterConfig) too, and `Config::cluster` gives one.
+///
 /// ```text
 /// divvy_runtime::keys! {
 ///     file {
@@ -54,6 +56,34 @@ pub trait KeySet: Clone + Default + for<'de> Deserialize<'de> {
 /// ```
 #[macro_export]
 macro_rules! keys {
+    (file $file:tt required $required:tt include [$($lists:tt)+] $($own:tt)*) => {
+        $crate::keys! { @with {} [$($lists)+] file $file required $required $($own)* }
+    };
+    (@with { $($keys:tt)* } [$($list:ident)::+ $(, $($more:tt)+)?] $($own:tt)*) => {
+        $($list)::+! { [$crate::keys] { $($keys)* } [$($($more)+)?] $($own)* }
+    };
+    (@with { $($keys:tt)* } [] file $file:tt required $required:tt $($own:tt)*) => {
+        $crate::keys! { file $file required $required $($keys)* $($own)* }
+        $crate::keys! { @cluster $($keys)* }
+    };
+    (@cluster $( $(#[doc = $doc:literal])+ $name:ident: $type:ty $(= $default:expr)?, )+) => {
+        impl From<$crate::settings::ClusterConfig> for Keys {
+            fn from(cluster: $crate::settings::ClusterConfig) -> Self {
+                Self { $( $name: $crate::keys!(@stated cluster.$name $(, $default)?), )+ ..Self::default() }
+            }
+        }
+
+        impl Config {
+            /// The keys that the cluster's programs share; those that this one doesn't have are as by default.
+            #[allow(clippy::needless_update, reason = "a program may have all of them")]
+            pub fn cluster(&self) -> $crate::settings::ClusterConfig {
+                let absent = $crate::settings::ClusterConfig::default();
+                $crate::settings::ClusterConfig { $( $name: self.$name.clone(), )+ ..absent }
+            }
+        }
+    };
+    (@stated $value:expr) => { $value };
+    (@stated $value:expr, $default:expr) => { Some($value) };
     (
         $( file { $( $(#[doc = $of_file:literal])+ $field:ident: $field_type:ty, )+ } )?
         $( required { $( $(#[doc = $of_required:literal])+ $required:ident: $required_type:ty, )+ } )?
@@ -144,12 +174,6 @@ macro_rules! keys {
     (@value $given:expr, $default:expr) => { match $given { Some(value) => value, None => $default } };
     (@absent) => { None };
     (@absent $default:expr) => { $default };
-}
-
-/// A value as flags and variables spell it: the text that would stand in the file.
-pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    let text: StrDeserializer<'_, Error> = text.into_deserializer();
-    T::deserialize(text)
 }
 
 /// The value of a key in snake case, if its variable is set to any.

@@ -144,7 +144,7 @@ impl<'p> Place<'p> {
     }
 
     /// What dialects read of it.
-    pub(super) fn as_written(&self, is_totalled: bool) -> divvy_dialects::Container {
+    pub(super) fn as_written(&self, is_totalled: bool) -> divvy_systems::Container {
         let texts = |amounts: Option<&Amounts>| {
             let texts = amounts.into_iter().flatten().map(|(name, amount)| (name.clone(), amount.0.clone()));
             texts.collect()
@@ -152,7 +152,7 @@ impl<'p> Place<'p> {
         let variables = self.container.env.iter().flatten();
         let variables =
             variables.filter_map(|variable| Some((variable.name.clone()?, variable.text().map(str::to_owned))));
-        divvy_dialects::Container {
+        divvy_systems::Container {
             field: self.field(),
             name: self.name().to_owned(),
             is_app: self.kind == ContainerKind::App,

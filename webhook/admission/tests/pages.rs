@@ -90,7 +90,7 @@ fn pods_become_what_the_pages_say() {
         }
     }
     checked.sort();
-    let mut all = Dialect::NAMES.map(str::to_owned);
+    let mut all = divvy_systems::ALL.map(|system| system.name.to_owned());
     all.sort();
     assert_eq!(checked, all, "one pod a page");
 }

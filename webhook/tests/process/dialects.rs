@@ -1,7 +1,7 @@
 //! Pods in other systems' words on their way into the API server, which asks only about those that are switched on.
 
 use divvy_api::ResourceNames;
-use divvy_dialects::{Dialect, match_conditions};
+use divvy_systems::{Dialect, match_conditions};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, pod};

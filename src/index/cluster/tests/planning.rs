@@ -572,6 +572,25 @@ fn changes_of_a_group_are_told_while_it_is_tried() {
 }
 
 #[test]
+fn turned_down_pod_follows_what_becomes_of_its_group() {
+    let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
+    let group = PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() };
+    let alone = PodView { group: Some(group.clone().into()), ..gated("a", 1, 30, 0) };
+    index.apply_pod(&alone, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.nominated("a", now);
+    index.apply_pod(&nominated(&alone, &step), now);
+    index.apply_pod_group(group.clone(), PodGroupSpec { min: 2 });
+    index.apply_pod(&PodView { nominated: None, ..nominated(&alone, &step) }, now);
+    assert_eq!(steps(&index, now), [], "it waits for another member");
+    index.delete_pod_group(&group);
+    let withdrawn = steps(&index, now);
+    assert!(matches!(&*withdrawn, [Step::Withdraw { .. }]), "{withdrawn:?}");
+    index.apply_pod_group(group, PodGroupSpec { min: 2 });
+    assert_eq!(steps(&index, now), [], "it waits for another member again");
+}
+
+#[test]
 fn gate_that_goes_for_another_reason_ends_no_plan() {
     let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
     let p = gated("p", 1, 30, 0);

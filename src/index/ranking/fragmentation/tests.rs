@@ -110,7 +110,7 @@ struct Cluster {
 impl Cluster {
     /// As a process knows it that has just started, and expects the same as another.
     fn anew(&self, other: &Index) -> Index {
-        let mix = other.snapshot().expected().clone();
+        let mix = Arc::clone(other.snapshot().expected());
         let index = index(&mix);
         self.reports.iter().for_each(|(at, report)| index.apply_gpu_node(NAMES[*at], report));
         self.node_objects.iter().for_each(|(at, cpu)| {

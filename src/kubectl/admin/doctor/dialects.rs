@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 
 use divvy_api::ResourceNames;
-use divvy_dialects::{Dialect, check};
+use divvy_systems::{Dialect, check};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::finding::Verdict;
+use super::finding::{Finding, Verdict};
 use super::objects::{Configuration, Objects, Webhook};
-use crate::admin::dialects::{WrongUnit, wrong_unit};
+use crate::admin::dialects::{WrongUnit, wrong_units};
 use crate::admin::limits::{Limit, all_four};
 use crate::cluster::Refusal;
 use crate::text::{first_line, listed};
@@ -81,10 +80,10 @@ fn webhooks(objects: &Objects) -> impl Iterator<Item = &Webhook> {
 pub(super) fn unused(objects: &Objects) -> Option<Verdict> {
     let dialects = known(objects)?;
     let names = objects.names();
-    let known = Dialect::NAMES.iter().filter_map(|name| Dialect::deserialize(Value::from(*name)).ok());
-    let off: Vec<Dialect> = known.filter(|known| dialects.iter().all(|on| on.name() != known.name())).collect();
+    let is_off = |known: &Dialect| dialects.iter().all(|on| on.name() != known.name());
+    let off: Vec<Dialect> = Dialect::defaults().filter(is_off).collect();
     let words = |dialect: &Dialect| {
-        let annotations = dialect.requesting_annotations().iter().filter_map(|key| key.texts().next());
+        let annotations = dialect.system().words.requests.iter().filter_map(|key| key.texts().next());
         dialect.resources(&names).into_iter().chain(annotations.map(str::to_owned)).collect::<Vec<_>>()
     };
     webhooks(objects).find_map(|webhook| {
@@ -94,18 +93,21 @@ pub(super) fn unused(objects: &Objects) -> Option<Verdict> {
         let (webhook, name) = (&webhook.name, dialect.name());
         Some(Verdict::warning(
             format!("the match conditions of {webhook} name {word}, and {name} is off: such pods are reviewed, not translated"),
-            format!("add {name} to dialects in the webhook's configuration, or remove its names: docs/dialects/{name}.md"),
+            format!("add {name} to dialects in the webhook's configuration, or remove its names: {}", dialect.system().page()),
         ))
     })
 }
 
-/// Whether gpushare's nodes count memory in the unit of the dialect.
-pub(super) fn unit(objects: &Objects) -> Option<Verdict> {
+/// Whether nodes of other systems count memory in the units of their dialects.
+pub(super) fn units(objects: &Objects) -> Vec<Finding> {
     // A refusal has a line of its own.
-    let Ok(nodes) = &objects.nodes else { return None };
-    wrong_unit(&known(objects).unwrap_or_default(), nodes).map(|WrongUnit { found, right }| {
-        Verdict::warning(found, format!("set unit: {right} of gpushare in dialects of the webhook's configuration"))
-    })
+    let Ok(nodes) = &objects.nodes else { return Vec::new() };
+    let wrong = wrong_units(&known(objects).unwrap_or_default(), nodes);
+    let finding = |WrongUnit { found, system, key, right }| {
+        let remedy = format!("set {key}: {right} of {system} in dialects of the webhook's configuration");
+        Verdict::warning(found, remedy).about(format!("{key} of {system}"))
+    };
+    wrong.into_iter().map(finding).collect()
 }
 
 /// What these dialects are recognised by and an expression doesn't name.
@@ -113,7 +115,7 @@ fn unnamed(expression: &str, dialects: &[Dialect], names: &ResourceNames) -> Vec
     let is_named = |text: &str| expression.contains(&format!("'{text}'"));
     let of_dialect = |dialect: &Dialect| {
         let resources = dialect.resources(names).into_iter().filter(|name| !is_named(name));
-        let keys = dialect.requesting_annotations().iter().filter(|key| !key.texts().all(is_named));
+        let keys = dialect.system().words.requests.iter().filter(|key| !key.texts().all(is_named));
         resources.chain(keys.map(ToString::to_string)).collect::<Vec<_>>()
     };
     dialects.iter().flat_map(of_dialect).collect()
@@ -143,19 +145,21 @@ pub(super) fn quotas(objects: &Objects) -> Result<Option<Verdict>, &Refusal> {
     }))
 }
 
-/// HAMi counts `limits.nvidia.com/gpumem` of a quota in its webhook; Kubernetes counts requests of such resources alone.
-pub(super) fn hami_quotas(objects: &Objects) -> Option<Verdict> {
-    let is_on = known(objects).iter().flatten().any(|dialect| dialect.name() == "hami");
+/// Some systems count `limits.nvidia.com/gpumem` of a quota by themselves; Kubernetes counts requests of such resources alone.
+pub(super) fn limits_in_quotas(objects: &Objects) -> Vec<Finding> {
+    let on = known(objects).unwrap_or_default();
     let names = objects.names();
     let counts = |limit: &&Limit| limit.in_vain.iter().any(|name| names.is_ours(name));
     // A refusal has a line of its own.
-    let limits = objects.limits.iter().flatten().filter(|_| is_on).filter(counts);
+    let limits = objects.limits.iter().flatten().filter(counts);
     let found: Vec<String> = limits.map(|limit| format!("{}/{}", limit.namespace, limit.name)).collect();
-    (!found.is_empty()).then(|| {
-        let found = listed(&found, MOST);
-        Verdict::warning(
-            format!("resourcequota {found} counts limits of GPU resources, which nothing does any more"),
-            format!("write requests of {} in place of limits.…: Kubernetes counts those itself", all_four(&names)),
-        )
-    })
+    if found.is_empty() {
+        return Vec::new();
+    }
+    let verdict = Verdict::warning(
+        format!("resourcequota {} counts limits of GPU resources, which nothing does any more", listed(&found, MOST)),
+        format!("write requests of {} in place of limits.…: Kubernetes counts those itself", all_four(&names)),
+    );
+    let systems = on.iter().map(Dialect::system).filter(|system| system.counts_limits);
+    systems.map(|system| verdict.clone().about(format!("quotas of {}", system.title))).collect()
 }

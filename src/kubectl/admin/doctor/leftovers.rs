@@ -7,12 +7,12 @@ use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::installation::{DAEMON, POLICIES};
 use divvy_api::names::annotation::{GENERATION, LABELS};
 use divvy_api::names::taint;
+use divvy_systems::{Mark, Program};
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
 use super::finding::{Finding, State, Verdict};
 use super::objects::{AGGREGATED, Agent, ForeignObject, Objects};
-use super::systems::{Mark, SYSTEMS, System};
 use crate::cluster::Refusal;
 use crate::text::listed;
 use crate::view::inspect::NodeView;
@@ -103,7 +103,7 @@ pub(super) fn of_divvy(objects: &Objects) -> Option<Verdict> {
 
 /// The aggregated API while nobody answers; nothing to say if it is served, or switched off.
 pub(super) fn of_aggregated_api(objects: &Objects) -> Option<Verdict> {
-    let mut apis = objects.foreign.iter().flatten().filter(|object| object.system == AGGREGATED);
+    let mut apis = objects.foreign.iter().flatten().filter(|object| object.program == AGGREGATED);
     let unavailable = apis.find_map(|object| Some((&object.name, object.unavailable.as_deref()?)));
     unavailable.map(|(name, why)| {
         let found =
@@ -115,22 +115,22 @@ pub(super) fn of_aggregated_api(objects: &Objects) -> Option<Verdict> {
     })
 }
 
-/// For each other system what it left, and whether it runs where Divvy does.
+/// For each program of another system what it left, and whether it runs where Divvy does.
 pub(super) fn of_others(objects: &Objects) -> Vec<Finding> {
     let unseen =
         objects.foreign.as_ref().err().map(|refused| Verdict::unseen(refused).about("objects of other GPU systems"));
     // A refusal has a line of its own.
     let Ok(agents) = &objects.agents else { return unseen.into_iter().collect() };
-    let of_systems = SYSTEMS.iter().flat_map(|system| {
-        let presence = Presence::of(system, agents, objects);
+    let of_programs = Program::all().flat_map(|program| {
+        let presence = Presence::new(program, agents, objects);
         [presence.conflict(), presence.leftovers()].into_iter().flatten()
     });
-    unseen.into_iter().chain(of_systems).collect()
+    unseen.into_iter().chain(of_programs).collect()
 }
 
-/// One other system in this cluster.
+/// A program of another system in this cluster.
 struct Presence<'a> {
-    system: &'static System,
+    program: &'static Program,
     /// DaemonSets of it that have pods.
     agents: Vec<&'a Agent>,
     objects: Vec<&'a ForeignObject>,
@@ -141,14 +141,14 @@ struct Presence<'a> {
 }
 
 impl<'a> Presence<'a> {
-    fn of(system: &'static System, agents: &'a [Agent], objects: &'a Objects) -> Self {
+    fn new(program: &'static Program, agents: &'a [Agent], objects: &'a Objects) -> Self {
         let is_own = |agent: &&Agent| {
-            !agent.nodes.is_empty() && System::of_daemon_set(&agent.name).is_some_and(|it| it.name == system.name)
+            !agent.nodes.is_empty() && Program::with_daemon_set(&agent.name).is_some_and(|it| it.name == program.name)
         };
         Self {
-            system,
+            program,
             agents: agents.iter().filter(is_own).collect(),
-            objects: objects.foreign.iter().flatten().filter(|object| object.system == system.name).collect(),
+            objects: objects.foreign.iter().flatten().filter(|object| object.program == program.name).collect(),
             divvy: agents.iter().filter(|agent| agent.name == DAEMON).flat_map(|agent| &agent.nodes).collect(),
             nodes: objects.nodes.as_deref().unwrap_or_default(),
             names: objects.names(),
@@ -182,7 +182,7 @@ impl<'a> Presence<'a> {
         }
         let remedy = || format!("keep it off Divvy's nodes and pods, or remove it: {}", commands.join("; "));
         (!found.is_empty())
-            .then(|| Verdict::warning(found.join("; "), remedy()).about(format!("conflict with {}", self.system.name)))
+            .then(|| Verdict::warning(found.join("; "), remedy()).about(format!("conflict with {}", self.program.name)))
     }
 
     fn leftovers(&self) -> Option<Finding> {
@@ -192,10 +192,10 @@ impl<'a> Presence<'a> {
             let name = node.name_any();
             let runs = self.agents.iter().any(|agent| agent.nodes.contains(&name));
             let has_divvy = self.divvy.contains(&name);
-            if runs || (self.system.only_beside_divvy && !has_divvy) {
+            if runs || (self.program.only_beside_divvy && !has_divvy) {
                 continue;
             }
-            let mut of_node = Traces::of(self.system, node);
+            let mut of_node = Traces::of_program(self.program, node);
             if has_divvy || [GENERATION, LABELS].iter().any(|key| node.annotations().contains_key(*key)) {
                 of_node.resources.retain(|key| !self.names.is_ours(key));
             }
@@ -223,11 +223,11 @@ impl<'a> Presence<'a> {
             commands.push(format!("kubectl delete {name}"));
         }
         let verdict = Verdict { state, found: found.join("; "), remedy: Some(commands.join("; ")) };
-        (!found.is_empty()).then(|| verdict.about(format!("leftovers of {}", self.system.name)))
+        (!found.is_empty()).then(|| verdict.about(format!("leftovers of {}", self.program.name)))
     }
 }
 
-/// Keys on Nodes by which a system is recognised.
+/// Keys on Nodes by which a program is recognised.
 #[derive(Default)]
 struct Traces<'a> {
     annotations: BTreeSet<&'a str>,
@@ -241,8 +241,8 @@ impl<'a> Traces<'a> {
     fn of_divvy(node: &'a NodeView, names: &ResourceNames) -> Self {
         let mut traces = Self::default();
         traces.add(&[Mark::Annotation(GENERATION), Mark::Annotation(LABELS)], node);
-        let has_amounts = |system: &&System| system.shared.iter().any(|mark| matches!(mark, Mark::Resource(_)));
-        let is_anothers = SYSTEMS.iter().filter(has_amounts).any(|system| !Self::of(system, node).is_empty());
+        let has_amounts = |program: &&Program| program.shared.iter().any(|mark| matches!(mark, Mark::Resource(_)));
+        let is_anothers = Program::all().filter(has_amounts).any(|program| !Self::of_program(program, node).is_empty());
         if !traces.is_empty() || !is_anothers {
             let amounts = [&names.memory, &names.memory_percentage, &names.cores];
             traces.resources.extend(node.resources().filter(|key| amounts.iter().any(|name| name.as_str() == *key)));
@@ -251,11 +251,11 @@ impl<'a> Traces<'a> {
         traces
     }
 
-    fn of(system: &System, node: &'a NodeView) -> Self {
+    fn of_program(program: &Program, node: &'a NodeView) -> Self {
         let mut traces = Self::default();
-        traces.add(system.marks, node);
+        traces.add(program.marks, node);
         if !traces.is_empty() {
-            traces.add(system.shared, node);
+            traces.add(program.shared, node);
         }
         traces.labels.retain(|key| own_labels(node).all(|own| own != *key));
         traces
@@ -268,7 +268,7 @@ impl<'a> Traces<'a> {
                 Mark::Label(_) => &mut self.labels,
                 Mark::Resource(_) => &mut self.resources,
             };
-            keys.extend(mark.keys(node));
+            keys.extend(mark.keys(node.annotations(), node.labels(), node.resources()));
         }
     }
 

@@ -5,7 +5,7 @@ use divvy_api::ResourceNames;
 use divvy_api::config::{ClusterConfig, Scheduling};
 use divvy_api::gpunode::{GpuNode, GpuNodeReport};
 use divvy_api::names::label::HIDE_GPUS;
-use divvy_dialects::{Dialect, match_conditions};
+use divvy_systems::{Dialect, match_conditions};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::discovery::v1::EndpointSlice;

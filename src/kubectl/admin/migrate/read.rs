@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use divvy_dialects::{Container, Pod};
+use divvy_systems::{Container, Pod};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;

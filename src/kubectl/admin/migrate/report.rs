@@ -6,8 +6,8 @@ use divvy_api::annotation::{Document as _, RequestAnnotation};
 use divvy_api::limits::{normalise, profile};
 use divvy_api::quantity::parse_count;
 use divvy_api::{ContainerKind, ContainerSpec, GpuRequest, MigProfile, ResourceNames};
-use divvy_dialects::{Amounts, Container, Context, Dialect, Pod, SCHEDULERS, Translation, spoken};
 use divvy_index::demand::SchedulingConfig;
+use divvy_systems::{ALL, Amounts, Container, Context, Dialect, Pod, System, Translation, is_scheduler, spoken};
 use kube::ResourceExt as _;
 use serde::Serialize;
 
@@ -85,9 +85,6 @@ pub(super) struct Affected {
 
 /// System of pods that request whole GPUs or MIG instances by NVIDIA's names, which are Divvy's and HAMi's too.
 pub(super) const PLAIN: &str = "nvidia.com/gpu";
-/// HAMi, whose pods may be in Divvy's words throughout.
-const HAMI: &str = "hami";
-const HAMI_SCHEDULERS: [&str; 2] = ["hami-scheduler", "4pd-scheduler"];
 
 // === impl Report ===
 
@@ -144,12 +141,13 @@ fn nodes(
     if listed.iter().any(is_concerned) { listed } else { Vec::new() }
 }
 
-/// Limits of resources that no pod names once it is translated, and those that HAMi counts by itself: Kubernetes counts
+/// Limits of resources that no pod names once it is translated, and those that a system counts by itself: Kubernetes counts
 /// requests of such resources alone.
 fn lost(limits: &[Limit], foreign: &BTreeSet<String>, workloads: &[Workload], names: &ResourceNames) -> Vec<Affected> {
-    let has_hami = workloads.iter().any(|workload| workload.system == HAMI);
+    let counting = ALL.into_iter().find(|system| system.counts_limits);
+    let is_counted = counting.is_some_and(|system| workloads.iter().any(|workload| workload.system == system.name));
     let of = |limit: &Limit| {
-        let in_vain = limit.in_vain.iter().filter(|name| has_hami && names.is_ours(name));
+        let in_vain = limit.in_vain.iter().filter(|name| is_counted && names.is_ours(name));
         limit.of(foreign).into_iter().chain(in_vain.map(|name| format!("limits.{name}"))).collect()
     };
     limits.iter().filter_map(|limit| Affected::of(limit, of(limit))).collect()
@@ -164,12 +162,15 @@ fn new(limits: &[Limit], workloads: &[Workload]) -> Vec<Affected> {
     limits.iter().filter_map(|limit| Affected::of(limit, counted(limit))).collect()
 }
 
-/// Whether a pod in Divvy's words is HAMi's: NVIDIA's plugin has no parts of GPUs, and what Divvy has admitted carries its request.
-fn is_hamis(found: &Found, names: &ResourceNames) -> bool {
+/// The system whose pod one in Divvy's words is, if any shares them: NVIDIA's plugin has no parts of GPUs, and what Divvy has
+/// admitted carries its request.
+fn system_in_our_words(found: &Found, names: &ResourceNames) -> Option<&'static System> {
+    let system = ALL.into_iter().find(|system| system.words.shares_names)?;
     let is_part = |name: &String| names.is_ours(name) && !names.counts_cards(name);
     let has_parts = found.pod.containers.iter().flat_map(resources).any(is_part);
-    let has_scheduler = found.scheduler.as_deref().is_some_and(|name| HAMI_SCHEDULERS.contains(&name));
-    has_scheduler || (has_parts && !found.pod.annotations.contains_key(RequestAnnotation::KEY))
+    let has_scheduler = found.scheduler.as_deref().is_some_and(|name| system.schedulers.contains(&name));
+    let is_its = has_scheduler || (has_parts && !found.pod.annotations.contains_key(RequestAnnotation::KEY));
+    is_its.then_some(system)
 }
 
 /// Resources that a container names.
@@ -216,12 +217,10 @@ impl Workload {
         };
         let spoken = spoken.unwrap_or_else(|_mixed| dialects.iter().find(|dialect| dialect.is_spoken(pod, names)));
         let system = match spoken {
-            // HAMi also reads what is in Divvy's words.
-            Some(dialect) if dialect.name() != HAMI || dialect.is_spoken(pod, names) => dialect.name(),
-            _ if is_hamis(found, names) => HAMI,
-            _ => PLAIN,
+            Some(dialect) if !dialect.system().words.shares_names || dialect.is_spoken(pod, names) => dialect.name(),
+            _ => system_in_our_words(found, names).map_or(PLAIN, |system| system.name),
         };
-        let scheduler = scheduler.clone().filter(|scheduler| SCHEDULERS.contains(&&**scheduler));
+        let scheduler = scheduler.clone().filter(|scheduler| is_scheduler(scheduler));
         let workload = Self {
             kind: kind.clone(),
             namespace: namespace.clone(),

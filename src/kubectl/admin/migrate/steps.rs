@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use divvy_api::ResourceNames;
-use divvy_dialects::Dialect;
+use divvy_systems::{Dialect, System};
 
 use super::report::{Affected, Node, PLAIN, Report};
 use crate::admin::dialects::written;
@@ -25,7 +25,8 @@ pub(super) fn steps(report: &Report, dialects: &[Dialect], names: &ResourceNames
     }
     steps.push(cordon(nodes));
     if !systems.is_empty() {
-        let pages: Vec<String> = systems.iter().map(|name| format!("docs/dialects/{name}.md")).collect();
+        let pages = systems.iter().filter_map(|name| System::named(name)).map(System::page);
+        let pages: Vec<String> = pages.collect();
         steps.push(format!(
             "stop the other scheduler and its webhook ({}): from here to the first node that is READY, new pods wait",
             pages.join(", ")
@@ -76,10 +77,10 @@ fn anew(Affected { kind, namespace, name, .. }: &Affected, names: &ResourceNames
 }
 
 fn install(systems: &[&str], dialects: &[Dialect], rewrites: &[String]) -> String {
-    // HAMi's pods may be recognised without its dialect.
-    let others = super::all().0;
-    let of = |name: &&str| dialects.iter().chain(&others).find(|dialect| dialect.name() == *name);
-    let list = written(&systems.iter().filter_map(of).collect::<Vec<_>>());
+    // Pods of a system that shares Divvy's names may be recognised without its dialect.
+    let others: Vec<Dialect> = Dialect::defaults().collect();
+    let with_name = |name: &&str| dialects.iter().chain(&others).find(|dialect| dialect.name() == *name);
+    let list = written(&systems.iter().filter_map(with_name).collect::<Vec<_>>());
     let rewrites =
         if rewrites.is_empty() { String::new() } else { format!(", rewriteSchedulers: [{}]", rewrites.join(", ")) };
     format!("install Divvy with dialects: {list}{rewrites}")

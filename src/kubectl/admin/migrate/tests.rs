@@ -1,15 +1,15 @@
 //! What is said of manifests, and of a small cluster.
 
 use divvy_api::ResourceNames;
-use divvy_dialects::Dialect;
 use divvy_index::demand::SchedulingConfig;
+use divvy_systems::Dialect;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::dialects;
 use super::read::{self, Objects, Template};
 use super::report::Report;
 use super::show::text;
-use super::{all, dialects};
 use crate::admin::limits::Limit;
 use crate::view::inspect::NodeView;
 
@@ -59,7 +59,7 @@ spec: {hard: {requests.aliyun.com/gpu-mem: 20, requests.nvidia.com/gpu: 4, pods:
 ";
 
 fn all_dialects() -> Vec<Dialect> {
-    all().0
+    Dialect::defaults().collect()
 }
 
 /// Objects of manifests that are all read.

@@ -2,46 +2,49 @@
 
 use std::collections::BTreeSet;
 
-use divvy_dialects::Dialect;
+use divvy_systems::{ALL, Dialect, RequiredSetting};
 use kube::ResourceExt as _;
 
 use super::read::{Found, Objects};
 use super::report::resources;
-use crate::admin::dialects::wrong_unit;
+use crate::admin::dialects::{WrongUnit, wrong_units};
 use crate::text::listed;
 use crate::view::inspect::NodeView;
 
-/// Replicas of NVIDIA's device plugin.
-const REPLICAS: &str = "nvidia.com/gpu.shared";
 /// Most nodes, or workloads, that are named.
 const MOST: usize = 3;
 
 /// What `--dialects` should say.
 pub(super) fn warnings(objects: &Objects, dialects: &[Dialect], foreign: &BTreeSet<String>) -> Vec<String> {
-    let unit = wrong_unit(dialects, &objects.nodes)
-        .map(|wrong| format!("{}: pass {{name: gpushare, unit: {}}} in --dialects", wrong.found, wrong.right));
-    let replicas = (!foreign.contains(REPLICAS)).then(|| left_out(objects)).flatten();
-    unit.into_iter().chain(replicas).collect()
+    let units = wrong_units(dialects, &objects.nodes).into_iter();
+    let units = units.map(|WrongUnit { found, system, key, right }| {
+        format!("{found}: pass {{name: {system}, {key}: {right}}} in --dialects")
+    });
+    let required = ALL.into_iter().filter_map(|system| Some((system.name, system.required?)));
+    let unknown = required.filter(|(_, setting)| !foreign.contains(setting.resource));
+    units.chain(unknown.filter_map(|(system, setting)| left_out(objects, system, setting))).collect()
 }
 
-/// Nodes and pods with replicas, whose dialect isn't among the given ones.
-fn left_out(objects: &Objects) -> Option<String> {
-    let has_replicas = |node: &&NodeView| node.capacity(REPLICAS).is_some_and(|number| number != "0");
-    let nodes: BTreeSet<String> = objects.nodes.iter().filter(has_replicas).map(NodeView::name_any).collect();
-    let names_replicas = |found: &&Found| found.pod.containers.iter().flat_map(resources).any(|name| name == REPLICAS);
-    let workload = |Found { kind, namespace, name, .. }: &Found| {
-        let slash = if namespace.is_empty() { "" } else { "/" };
-        format!("{} {namespace}{slash}{name}", kind.to_lowercase())
-    };
-    let workloads: BTreeSet<String> = objects.pods.iter().filter(names_replicas).map(workload).collect();
+/// Nodes and pods with a system's resource that means nothing without a setting, and whose dialect isn't among the given ones.
+fn left_out(objects: &Objects, system: &str, setting: RequiredSetting) -> Option<String> {
+    let RequiredSetting { resource, example, unknown, hint } = setting;
+    let offers_it = |node: &&NodeView| node.capacity(resource).is_some_and(|number| number != "0");
+    let nodes: BTreeSet<String> = objects.nodes.iter().filter(offers_it).map(NodeView::name_any).collect();
+    let names_it = |found: &&Found| found.pod.containers.iter().flat_map(resources).any(|name| name == resource);
+    let workloads: BTreeSet<String> = objects.pods.iter().filter(names_it).map(workload).collect();
     let found = [("nodes", nodes), ("workloads", workloads)].into_iter().filter(|(_, names)| !names.is_empty());
     let found: Vec<String> =
         found.map(|(what, names)| format!("{what} {}", listed(&Vec::from_iter(names), MOST))).collect();
     (!found.is_empty()).then(|| {
         format!(
-            "{REPLICAS} ({}) is left out, as it isn't known how many replicas a GPU has: pass {{name: time-slicing, \
-             replicas: N}} in --dialects, beside the other systems; the label nvidia.com/gpu.replicas of a Node may say N",
+            "{resource} ({}) is left out, as it isn't known {unknown}: pass {{name: {system}, {example}}} in --dialects, \
+             beside the other systems; {hint}",
             found.join("; ")
         )
     })
+}
+
+fn workload(Found { kind, namespace, name, .. }: &Found) -> String {
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    format!("{} {namespace}{slash}{name}", kind.to_lowercase())
 }

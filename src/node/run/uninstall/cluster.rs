@@ -118,7 +118,7 @@ pub(super) async fn uninstall(config: &Config, mut say: impl FnMut(String)) -> R
             return Err(Incomplete);
         }
     };
-    let names = config.amount_names();
+    let names = config.cluster().amount_names();
     let uninstallation = Uninstallation { client, names: &names };
     let mut said = Vec::new();
     loop {

@@ -7,11 +7,11 @@ use divvy_api::ContainerKind::App;
 use divvy_api::ResourceNames;
 use divvy_api::annotation::{self, Cards};
 use divvy_api::names::annotation::{CARDS, DIALECT};
-use divvy_dialects::{Dialect, match_conditions};
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::installation::Installation;
 use divvy_e2e::pods::{self, PODS};
+use divvy_systems::{Dialect, match_conditions};
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use anyhow::ensure;
 use divvy_api::ContainerKind::App;
-use divvy_dialects::CRITICAL;
 use divvy_e2e::api::Part;
 use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::{image, pods, view};
+use divvy_systems::CRITICAL;
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 

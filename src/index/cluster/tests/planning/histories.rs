@@ -366,7 +366,9 @@ impl Cluster {
             Decision::Bind => {
                 let Some(at) = nominated.filter(|at| self.has_sums(*at, &pod)) else { return };
                 let planned = pod.annotations.get(PLANNED).and_then(|plan| annotation::decode::<Planned>(plan).ok());
-                let is_in_vain = self.index.state().in_vain.contains_key(uid);
+                let state = self.index.state();
+                let is_in_vain = state.waits(uid).is_some_and(|demand| state.is_in_vain(demand));
+                drop(state);
                 self.is_wild |= is_in_vain || planned.is_none_or(|planned| planned.node != NAMES[at]);
                 self.write(uid, |pod| pod.node = Some(NAMES[at].to_owned()));
             }

@@ -1,6 +1,6 @@
 //! Namespaces in which GPUs are hidden that have pods which must not wait for the webhook.
 
-use divvy_dialects::CRITICAL;
+use divvy_systems::CRITICAL;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 use kube::api::ListParams;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use divvy_api::installation::{DAEMON, WEBHOOK};
 use divvy_index::pod::PodView;
+use divvy_systems::Program;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
@@ -12,7 +13,6 @@ use kube::{Api, ResourceExt as _};
 use serde_json::Value;
 
 use super::{Fact, Reader};
-use crate::admin::doctor::systems::{SYSTEMS, System};
 use crate::cluster::Refusal;
 
 /// A DaemonSet in any namespace whose pods allocate GPUs: divvy-node, or another system's.
@@ -31,8 +31,8 @@ pub(crate) struct Agent {
 /// An object of another system.
 #[derive(Clone, Debug)]
 pub(crate) struct ForeignObject {
-    /// Name of the system.
-    pub(crate) system: &'static str,
+    /// Name of the program that it belongs to.
+    pub(crate) program: &'static str,
     /// Resource and name, as kubectl takes them: `apiservices/v1.example`.
     pub(crate) name: String,
     /// Service that the API server calls for it, with its namespace, and whether that exists.
@@ -43,7 +43,7 @@ pub(crate) struct ForeignObject {
     pub(crate) unavailable: Option<String>,
 }
 
-/// System of an APIService that leads to divvy-webhook.
+/// Program of an APIService that leads to divvy-webhook.
 pub(crate) const AGGREGATED: &str = "Divvy's aggregated API";
 
 // === impl Reader ===
@@ -54,7 +54,7 @@ impl Reader<'_> {
         for daemons in self.all::<DaemonSet>().await? {
             let (name, namespace) = (daemons.name_any(), daemons.namespace().unwrap_or_default());
             let is_operators = daemons.owner_references().iter().any(|owner| owner.kind == "ClusterPolicy");
-            if name != DAEMON && System::of_daemon_set(&name).is_none() {
+            if name != DAEMON && Program::with_daemon_set(&name).is_none() {
                 continue;
             }
             let selector = Selector::try_from(daemons.spec.map(|spec| spec.selector).unwrap_or_default());
@@ -73,7 +73,9 @@ impl Reader<'_> {
 
     pub(super) async fn foreign_objects(&self) -> Fact<Vec<ForeignObject>> {
         let mut objects = Vec::new();
-        for (system, path) in SYSTEMS.iter().flat_map(|system| system.objects.iter().map(|path| (system.name, *path))) {
+        for (program, path) in
+            Program::all().flat_map(|program| program.objects.iter().map(|path| (program.name, *path)))
+        {
             let Some(found) = self.cluster.find_at::<Value>(path).await? else { continue };
             let of_webhook = &found["webhooks"][0];
             let services = [&found["spec"]["service"], &of_webhook["clientConfig"]["service"]];
@@ -90,9 +92,9 @@ impl Reader<'_> {
             if is_ours && unavailable.is_none() {
                 continue;
             }
-            let system = if is_ours { AGGREGATED } else { system };
+            let program = if is_ours { AGGREGATED } else { program };
             let refuses = of_webhook["failurePolicy"] == "Fail";
-            objects.push(ForeignObject { system, name, service, refuses, unavailable });
+            objects.push(ForeignObject { program, name, service, refuses, unavailable });
         }
         Ok(objects)
     }

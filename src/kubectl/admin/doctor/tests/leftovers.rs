@@ -5,8 +5,8 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
 use crate::admin::doctor::objects::{AGGREGATED, ForeignObject};
-use crate::admin::doctor::systems::{Mark, SYSTEMS, System};
 use crate::view::inspect::NodeView;
+use divvy_systems::{Mark, Program};
 
 /// A Node that none of Divvy's daemons runs on.
 fn bare(name: &str, annotations: &Value, labels: &Value, amounts: &Value) -> NodeView {
@@ -16,10 +16,10 @@ fn bare(name: &str, annotations: &Value, labels: &Value, amounts: &Value) -> Nod
     }))
 }
 
-/// A Node with everything that a system leaves there.
-fn marked(system: &System, name: &str) -> NodeView {
+/// A Node with everything that a program leaves there.
+fn marked(program: &Program, name: &str) -> NodeView {
     let [mut annotations, mut labels, mut amounts] = [json!({}), json!({}), json!({})];
-    for mark in system.marks.iter().chain(system.shared) {
+    for mark in program.marks.iter().chain(program.shared) {
         let key = |pattern: &str| pattern.replace('*', "x");
         match mark {
             Mark::Annotation(pattern) => annotations[key(pattern)] = "".into(),
@@ -41,24 +41,28 @@ fn agents(objects: &mut Objects) -> &mut Vec<Agent> {
     objects.agents.as_mut().expect("DaemonSets")
 }
 
-fn object(system: &'static str, name: &str, service: Option<bool>, refuses: bool) -> ForeignObject {
+fn of_hami() -> &'static Program {
+    Program::with_daemon_set("hami-device-plugin").expect("a known program")
+}
+
+fn object(program: &'static str, name: &str, service: Option<bool>, refuses: bool) -> ForeignObject {
     let service = service.map(|is_there| ("kube-system/its-scheduler".to_owned(), is_there));
-    ForeignObject { system, name: name.to_owned(), service, refuses, unavailable: None }
+    ForeignObject { program, name: name.to_owned(), service, refuses, unavailable: None }
 }
 
 #[test]
 fn marks_of_each_removed_system_are_named_with_a_remedy() {
-    let systems = SYSTEMS.iter().filter(|system| !system.marks.is_empty());
-    let said = systems.map(|system| {
+    let programs = Program::all().filter(|program| !program.marks.is_empty());
+    let said = programs.map(|program| {
         wrong(|objects| {
-            add(objects, marked(system, "moved"));
-            if system.only_beside_divvy {
+            add(objects, marked(program, "moved"));
+            if program.only_beside_divvy {
                 agents(objects)[0].nodes.insert("moved".to_owned());
             }
         })
     });
     let said: Vec<String> = said.collect();
-    assert!(said.iter().zip(&SYSTEMS).all(|(said, _)| said.lines().count() == 2), "{said:#?}");
+    assert!(said.iter().all(|said| said.lines().count() == 2), "{said:#?}");
     insta::assert_snapshot!(said.join("\n"));
 }
 
@@ -95,7 +99,7 @@ fn device_plugin_of_the_gpu_operator_is_kept_off_by_a_label() {
 #[test]
 fn system_with_nodes_of_its_own_is_no_finding() {
     let said = wrong(|objects| {
-        add(objects, marked(&SYSTEMS[1], "node-3"));
+        add(objects, marked(of_hami(), "node-3"));
         agents(objects).push(agent("kube-system", "hami-device-plugin", &["node-3"]));
     });
     assert_eq!(said, "");
@@ -204,7 +208,7 @@ fn amounts_of_hami_are_not_taken_for_those_of_divvy() {
 fn leftovers_on_many_nodes_are_one_line() {
     let said = wrong(|objects| {
         for node in 0..5000 {
-            add(objects, marked(&SYSTEMS[1], &format!("other-{node:04}")));
+            add(objects, marked(of_hami(), &format!("other-{node:04}")));
             add(objects, left(&format!("node-{node:04}")));
         }
     });
