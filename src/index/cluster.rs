@@ -26,7 +26,7 @@ use divvy_placement::ExpectedRequests;
 use crate::demand::{Demand, SchedulingConfig};
 use crate::nodes::NodeObject;
 use crate::pod::PodView;
-use crate::ranking::ScoreCaches;
+use crate::ranking::CachedScores;
 use crate::snapshot::{PodContext, Snapshot};
 use crate::state::{ClusterState, NotReserved, Outcome, Outcomes, QuotaUse, Source, Touched, Waker};
 use crate::unpoisoned;
@@ -38,7 +38,7 @@ pub use preemption::Victim;
 #[derive(Debug)]
 pub struct Index {
     state: Mutex<ClusterState>,
-    scores: Arc<ScoreCaches>,
+    scores: Arc<Mutex<CachedScores>>,
     config: Arc<SchedulingConfig>,
 }
 

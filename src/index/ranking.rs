@@ -3,16 +3,16 @@
 mod fragmentation;
 mod scores;
 
-use std::sync::Mutex;
-
 use crate::fit::SearchCache;
 
 pub(crate) use fragmentation::FragmentationScorer;
 pub use scores::{BEST_SCORE, ranked, shortlist};
 
-/// Scores that all snapshots of one index share. The locks are never held together.
+/// Scores that all snapshots of one index share, behind one lock.
 #[derive(Debug, Default)]
-pub(crate) struct ScoreCaches {
-    pub(crate) searches: Mutex<SearchCache>,
-    pub(crate) scorer: Mutex<FragmentationScorer>,
+pub(crate) struct CachedScores {
+    /// Scores for pods whose plans take a search.
+    pub(crate) searches: SearchCache,
+    /// Scores by the expected requests.
+    pub(crate) scorer: FragmentationScorer,
 }

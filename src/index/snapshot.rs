@@ -7,15 +7,15 @@
 mod cliques;
 mod refusals;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use divvy_placement::{ExpectedRequests, NodeScore};
 
 use crate::demand::{Exceeded, SchedulingConfig};
-use crate::fit::{Query, Rating, SearchCache, Until};
+use crate::fit::{Query, Rating, Scores, SearchCache, Until};
 use crate::nodes::{Node, NodeRef, View};
-use crate::ranking::{FragmentationScorer, ScoreCaches};
+use crate::ranking::{CachedScores, FragmentationScorer};
 use crate::unpoisoned;
 
 pub use refusals::Refusal;
@@ -25,7 +25,7 @@ pub use refusals::Refusal;
 pub struct Snapshot {
     pub(crate) config: Arc<SchedulingConfig>,
     pub(crate) view: View,
-    pub(crate) scores: Arc<ScoreCaches>,
+    pub(crate) scores: Arc<Mutex<CachedScores>>,
     /// Pods whose requests had been counted.
     pub(crate) counted_pods: u64,
     pub(crate) pod: PodContext,
@@ -109,15 +109,20 @@ impl Snapshot {
     /// expected requests will need. `None`: no `GpuNode` of this name.
     pub fn soft_taints(&self, name: &str) -> Option<u32> {
         let node = self.node(name)?;
-        Some(unpoisoned(self.scores.scorer.lock()).soft_taints(&self.view, node))
+        Some(self.scores().scorer.soft_taints(&self.view, node))
+    }
+
+    /// The score cache, for which others wait meanwhile. Nothing that is called with it can lock the state, as no snapshot
+    /// knows the index.
+    fn scores(&self) -> MutexGuard<'_, CachedScores> {
+        unpoisoned(self.scores.lock())
     }
 
     /// Scores nodes that have changed for the shapes of pods that have come lately, so that the scheduler needn't wait for
     /// it. Takes up to a microsecond for each node and shape; the lock is released between a few nodes and the next.
     pub fn score_in_advance(&self) {
         let view = &self.view;
-        let scorer = || unpoisoned(self.scores.scorer.lock());
-        let samples = scorer().samples(view);
+        let samples = self.scores().scorer.samples(view);
         if samples.is_empty() {
             return;
         }
@@ -125,11 +130,11 @@ impl Snapshot {
         for sample in samples {
             let query = Query::new(&sample, &self.config);
             for some in nodes.chunks(ASKED_AT_ONCE) {
-                scorer().ask(&query, view, some);
+                self.scores().scorer.ask(&query, view, some);
             }
-            let best = scorer().best_scored(&query, &nodes);
+            let best = self.scores().scorer.best_scored(&query, &nodes);
             for some in best.chunks(LOOKED_AT_ONCE) {
-                scorer().look_further(&query, view, some);
+                self.scores().scorer.look_further(&query, view, some);
             }
         }
     }
@@ -156,7 +161,7 @@ impl Snapshot {
         let (view, own) = (&self.view, self.pod.reserved_at);
         let mut ranking = Ranking::default();
         let by_fragmentation = query.looks_ahead(view.expected());
-        let by_cost = |nodes: &[NodeRef]| unpoisoned(self.scores.scorer.lock()).rank(query, view, (nodes, all), own);
+        let by_cost = |nodes: &[NodeRef]| self.scores().scorer.rank(query, view, (nodes, all), own);
         if by_fragmentation && !query.takes_a_search() {
             ranking.fitting = by_cost(&nodes);
             if ranking.fitting.is_empty() {
@@ -188,11 +193,24 @@ impl Snapshot {
     ) {
         let deadline = (!all).then(|| Instant::now() + SEARCH);
         let until = deadline.map_or(Until::AllAreFound, Until::Late);
-        SearchCache::with(&self.scores.searches, query, |scores| {
+        self.with_searched(query, |scores| {
             scores.ask(query, &self.view, &nodes, usize::MAX, deadline);
             scores.search(query, &self.view, &nodes, until);
             ranking.sort(nodes, own, |node, _| scores.rating(node));
         });
+    }
+
+    /// Changes the scores that were searched for pods like this one. They are out of the cache meanwhile, so that no other query
+    /// waits for the search.
+    pub(crate) fn with_searched<R>(&self, query: &Query<'_>, change: impl FnOnce(&mut Scores<Rating>) -> R) -> R {
+        let key = SearchCache::key(query);
+        let known = key.as_ref().and_then(|key| self.scores().searches.take(key));
+        let mut scores = known.unwrap_or_default();
+        let result = change(&mut scores);
+        if let Some(key) = key {
+            self.scores().searches.put(key, scores);
+        }
+        result
     }
 
     /// Scores nodes where the pod fits by the expected requests; `None` if there are none, or the policy doesn't use them.

@@ -12,7 +12,7 @@ use divvy_placement::NodeScore;
 
 use crate::demand::{Demand, Exceeded};
 use crate::fit::Query;
-use crate::fit::{SearchCache, Until};
+use crate::fit::Until;
 use crate::nodes::Node;
 use crate::nodes::NodeRef;
 use crate::nodes::View;
@@ -123,7 +123,7 @@ impl Snapshot {
     fn best_by_search(&self, query: &Query<'_>, deadline: Instant) -> (Vec<(NodeRef, NodeScore)>, bool) {
         let view = &self.view;
         let asked: Vec<NodeRef> = view.open().collect();
-        SearchCache::with(&self.scores.searches, query, |scores| {
+        self.with_searched(query, |scores| {
             loop {
                 let are_all = scores.ask(query, view, &asked, AT_A_TIME, Some(deadline));
                 scores.search(query, view, &asked, Until::Late(deadline));

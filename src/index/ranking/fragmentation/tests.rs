@@ -189,10 +189,10 @@ proptest! {
         ranked(&anew, &asked);
         let sums = |index: &Index| {
             let snapshot = index.snapshot();
-            let mut scorer = unpoisoned(snapshot.scores.scorer.lock());
+            let mut cached = unpoisoned(snapshot.scores.lock());
             // Hardware of nodes that are gone stays known.
-            scorer.sums.free.retain(|free| *free > 0);
-            format!("{:?}", scorer.sums)
+            cached.scorer.sums.free.retain(|free| *free > 0);
+            format!("{:?}", cached.scorer.sums)
         };
         prop_assert_eq!(sums(&index), sums(&anew));
     }
