@@ -42,7 +42,7 @@ impl DebugState {
         let without_plugin = without_plugin.map(|(node, why)| json!({ "node": &*node, "why": &*why }));
         let snapshot = index.snapshot();
         let outcomes = index.outcomes();
-        let outcomes = Outcome::ALL.map(|outcome| (outcome.as_str().to_owned(), outcomes.of(outcome).into()));
+        let outcomes = Outcome::ALL.map(|outcome| (outcome.as_str().to_owned(), outcomes.get(outcome).into()));
         json!({
             "leader": leading(&leader.borrow(), Instant::now()),
             "watches": watches(&sync_status.borrow()),

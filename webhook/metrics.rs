@@ -145,7 +145,7 @@ impl Collector for State {
         let mut family = encoder.encode_descriptor("reservation_outcomes", help, None, MetricType::Counter)?;
         for outcome in Outcome::ALL {
             let labels = [("outcome", outcome.as_str())];
-            ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
+            ConstCounter::new(outcomes.get(outcome)).encode(family.encode_family(&labels)?)?;
         }
         let snapshot = self.index.snapshot();
         let nodes = snapshot.nodes().count();

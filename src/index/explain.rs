@@ -193,8 +193,8 @@ impl Index {
     /// Explains a pod. Every node is planned on, which takes milliseconds in a cluster of thousands, and many more for a pod
     /// of several requests: after `patience` the others are left out.
     pub fn explain(&self, pod: &PodView, patience: Duration) -> Explanation {
-        let demand = Demand::of(pod, self.config());
-        let state = State::of(pod, &demand);
+        let demand = Demand::read(pod, self.config());
+        let state = State::new(pod, &demand);
         let mut explanation = Explanation {
             version: "v1",
             namespace: pod.namespace.clone(),
@@ -211,7 +211,7 @@ impl Index {
             nodes: Vec::new(),
         };
         if let Ok(Some(demand)) = &demand {
-            explanation.asks = Some(Asks::of(pod, demand));
+            explanation.asks = Some(Asks::new(pod, demand));
             self.snapshot_for(demand).ask_nodes(demand, Instant::now() + patience, &mut explanation);
         }
         explanation
@@ -221,24 +221,33 @@ impl Index {
 // === impl Snapshot ===
 
 impl Snapshot {
+    /// Answer of a node to a query for the models that quotas leave, with what they say if it has only others.
+    fn ask_node(
+        &self,
+        asked: NodeRef,
+        query: &Query<'_>,
+        without_quotas: &Query<'_>,
+        deadline: Instant,
+    ) -> Option<Said> {
+        let is_late = Instant::now() >= deadline;
+        let node = self.view.node(asked.place)?;
+        let (mut answer, score) = NodeAnswer::planned(node, query, node.unschedulable, is_late);
+        if score.is_none()
+            && let Some(reason) = node.why_over_quota(without_quotas, self.exceeded())
+        {
+            (answer.fits, answer.reason) = (Fits::Later, Some(reason.to_string()));
+        }
+        Some(Said { asked, answer, score })
+    }
+
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
-        let (view, exceeded) = (&self.view, self.exceeded());
-        let allowed = demand.avoiding(exceeded);
+        let view = &self.view;
+        let allowed = demand.avoiding(self.exceeded());
         let without_quotas = Query::new(demand, &self.config);
         let query = Query::new(&allowed, &self.config);
-        let ask = |asked: NodeRef| {
-            let is_late = Instant::now() >= deadline;
-            let node = view.node(asked.place)?;
-            let (mut answer, score) = NodeAnswer::of(node, &query, node.unschedulable, is_late);
-            if score.is_none()
-                && let Some(reason) = node.why_over_quota(&without_quotas, exceeded)
-            {
-                (answer.fits, answer.reason) = (Fits::Later, Some(reason.to_string()));
-            }
-            Some(Said { asked, answer, score })
-        };
         match &explanation.state {
             State::Waiting { .. } => {
+                let ask = |asked| self.ask_node(asked, &query, &without_quotas, deadline);
                 let mut said: Vec<Said> = view.all().filter_map(ask).collect();
                 explanation.expected = self.look_ahead(&query, &mut said);
                 let nodes = in_order(said);
@@ -251,7 +260,7 @@ impl Snapshot {
                     Some(node) => {
                         // Whether it is cordoned was between the pod and the scheduler.
                         let barred = node.unschedulable.filter(|reason| *reason != Unschedulable::Cordoned);
-                        let (answer, _) = NodeAnswer::of(node, &without_quotas, barred, false);
+                        let (answer, _) = NodeAnswer::planned(node, &without_quotas, barred, false);
                         explanation.verdict = match &answer.reason {
                             None => {
                                 format!("node {name} has free GPUs for the pod and hasn't reported its allocation yet")
@@ -318,7 +327,7 @@ fn feasibility(nodes: &[NodeAnswer]) -> Feasibility {
 // === impl Asks ===
 
 impl Asks {
-    fn of(pod: &PodView, demand: &Demand) -> Self {
+    fn new(pod: &PodView, demand: &Demand) -> Self {
         let requests = || demand.containers.iter().filter_map(|container| Some((container, container.request?)));
         let containers = requests().map(|(ContainerRequest { name, kind, profile, .. }, request)| ContainerAsks {
             name: name.clone(),
@@ -342,7 +351,7 @@ impl Asks {
 // === impl State ===
 
 impl State {
-    fn of(pod: &PodView, demand: &Result<Option<Demand>, BadDemand>) -> Self {
+    fn new(pod: &PodView, demand: &Result<Option<Demand>, BadDemand>) -> Self {
         let node = match (demand, &pod.node) {
             _ if pod.ended => return Self::Ended,
             (Err(reason), _) => return Self::Contradicts { reason: reason.to_string() },

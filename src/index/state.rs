@@ -348,7 +348,7 @@ impl ClusterState {
         if let Some(group) = self.gangs.come(pod) {
             self.wake_group(&group);
         }
-        let demand = Demand::of(pod, &self.config);
+        let demand = Demand::read(pod, &self.config);
         let Ok(Some(demand)) = demand else {
             let mut touched = self.forget(&pod.uid, None);
             let uid = Arc::from(pod.uid.as_str());
@@ -610,7 +610,7 @@ impl ClusterState {
 
     /// What a pod on a node requests of it.
     pub(crate) fn requests_of(&self, uid: &str) -> Option<&Resources> {
-        self.requested.of(uid)
+        self.requested.requests(uid)
     }
 
     /// Pods with our gate for which others are being evicted.
@@ -824,25 +824,28 @@ impl ClusterState {
             let takes = self.reservation_of(uid).and_then(|reservation| reservation.takes(&report.node));
             reserved.insert(uid, takes.unwrap_or_default());
         }
-        let holder = |uid: &Arc<str>, namespace, on| Holder {
-            uid: Arc::clone(uid),
-            namespace,
-            priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
-            is_nominated: self.reservation_of(uid).is_some_and(|reservation| !reservation.is_announced()),
-            on,
-        };
         let in_ledger = report.pods.iter().map(|Reported { uid, namespace, on, .. }| {
             let on = reserved.remove(uid).map_or_else(|| on.clone(), |reserved| either(on, &reserved));
-            holder(uid, Arc::clone(namespace), on)
+            self.holder(uid, Arc::clone(namespace), on)
         });
         let mut holders: Vec<Holder> = in_ledger.collect();
         let rest = reserved.into_iter().filter(|(_, on)| !on.is_empty());
         let rest = rest.filter_map(|(uid, on)| {
             let demand = &self.reservation_of(uid)?.demand;
-            Some(holder(uid, demand.namespace.as_str().into(), on.into()))
+            Some(self.holder(uid, demand.namespace.as_str().into(), on.into()))
         });
         holders.extend(rest);
         holders.into()
+    }
+
+    fn holder(&self, uid: &Arc<str>, namespace: Arc<str>, on: Box<[Taken]>) -> Holder {
+        Holder {
+            uid: Arc::clone(uid),
+            namespace,
+            priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
+            is_nominated: self.reservation_of(uid).is_some_and(|reservation| !reservation.is_announced()),
+            on,
+        }
     }
 }
 

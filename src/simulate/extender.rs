@@ -79,7 +79,7 @@ impl Extender {
         let view = self.view(pod);
         let demand = match self.workload.kinds[pod.kind].cards {
             0 => Some(Demand::without_cards(&view)),
-            _ => Demand::of(&view, self.index.config()).ok().flatten(),
+            _ => Demand::read(&view, self.index.config()).ok().flatten(),
         };
         let Some(demand) = demand else { return Vec::new() };
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
@@ -94,7 +94,7 @@ impl Extender {
 
     /// Takes the host for a pod with cards. The cards of the plan; `None` if it doesn't fit any more.
     pub fn bind(&self, pod: Arrival, host: usize) -> Option<Cards> {
-        let demand = Arc::new(Demand::of(&self.view(pod), self.index.config()).ok()??);
+        let demand = Arc::new(Demand::read(&self.view(pod), self.index.config()).ok()??);
         let planned = self.index.reserve(&demand, &self.names[host], self.now).ok()?;
         Some(planned.containers.get(CONTAINER)?.chosen.iter().filter_map(position).collect())
     }

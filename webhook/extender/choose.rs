@@ -29,7 +29,7 @@ impl Extender {
     /// their length is what a call costs. The error is that not all could be looked at.
     pub(super) fn choose<'n>(&self, pod: &PodView, names: &[&'n str]) -> Result<Choice<'n>, Arc<str>> {
         let nowhere = |reason: &str| Choice { for_good: alike(names.to_vec(), reason), ..Choice::default() };
-        let demand = match Demand::of(pod, self.index.config()) {
+        let demand = match Demand::read(pod, self.index.config()) {
             Ok(Some(demand)) => demand,
             Ok(None) => return Ok(Choice { kept: (0..names.len()).collect(), ..Choice::default() }),
             Err(bad) => return Ok(nowhere(&bad.to_string())),
@@ -52,7 +52,7 @@ impl Extender {
     /// Scores of the nodes, in the order of their names.
     pub(super) fn scores(&self, pod: &PodView, names: &[&str]) -> Vec<i64> {
         let mut scores = vec![0; names.len()];
-        let demand = match Demand::of(pod, self.index.config()) {
+        let demand = match Demand::read(pod, self.index.config()) {
             Ok(Some(demand)) => demand,
             Ok(None) => return self.scores_without_cards(pod, names),
             Err(_) => return scores,

@@ -17,7 +17,7 @@ impl Extender {
     /// `preempt`: the nodes on which evictions make room on cards, each with all of its victims.
     pub fn preempt(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let PreemptionArgs { pod, victims } = wire::decode("preempt", body)?;
-        let demand = pod.and_then(|pod| Demand::of(&pod, self.index.config()).transpose());
+        let demand = pod.and_then(|pod| Demand::read(&pod, self.index.config()).transpose());
         let demand = match demand {
             Some(Ok(demand)) => Some(demand),
             Some(Err(_)) => return Ok(wire::encode(&PreemptionResult::default())),

@@ -227,7 +227,7 @@ fn bind_reserves_gpus_and_annotates_the_binding() {
     assert_eq!(extender.committed(&binding, now), br#"{"Error":""}"#);
     extender.failed(&binding, "");
     assert_eq!(extender.index.reserved().len(), 1, "what is bound stays bound");
-    assert_eq!(extender.index.outcomes().of(Outcome::Kept), 0);
+    assert_eq!(extender.index.outcomes().get(Outcome::Kept), 0);
 }
 
 #[test]

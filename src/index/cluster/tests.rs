@@ -31,7 +31,7 @@ fn index(nodes: &[&GpuNode]) -> Index {
 }
 
 fn demand(pod: &PodView) -> Arc<Demand> {
-    Arc::new(Demand::of(pod, &SchedulingConfig::default()).expect("a request").expect("cards"))
+    Arc::new(Demand::read(pod, &SchedulingConfig::default()).expect("a request").expect("cards"))
 }
 
 /// What is held of each card, in GiB.
@@ -73,7 +73,7 @@ fn reservation_counts_until_ledger_shows_it() {
     index.apply_gpu_node("n1", &n1);
     assert_eq!(held(&index, "n1"), [60, 0], "the node is right");
     let outcomes = index.outcomes();
-    assert_eq!((outcomes.of(Outcome::Kept), outcomes.of(Outcome::Moved)), (1, 1));
+    assert_eq!((outcomes.get(Outcome::Kept), outcomes.get(Outcome::Moved)), (1, 1));
     assert_eq!(index.reserve(&demand(&pod("a", 1, 30, 0)), "n1", now), Err(NotReserved::Confirmed));
 }
 
@@ -91,13 +91,13 @@ fn reservation_ends_on_failed_binding_ended_pod_or_timeout() {
     index.failed("a");
     assert_eq!(held(&index, "n1"), [30], "the API server said that it is bound");
     index.apply_pod(&PodView { ended: true, ..bound(a.clone(), &planned) }, now);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Ended)), (vec![0], 1));
+    assert_eq!((held(&index, "n1"), index.outcomes().get(Outcome::Ended)), (vec![0], 1));
 
     index.reserve(&demand(&a), "n1", now).expect("an empty card");
     index.expire(now);
     assert_eq!(held(&index, "n1"), [30]);
     index.expire(now + AGES);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Unbound)), (vec![0], 1));
+    assert_eq!((held(&index, "n1"), index.outcomes().get(Outcome::Unbound)), (vec![0], 1));
 
     let again = now + BOUND_WITHIN / 2;
     for asked in [now, again] {
@@ -111,7 +111,7 @@ fn reservation_ends_on_failed_binding_ended_pod_or_timeout() {
     let planned = index.reserve(&demand(&a), "n1", now).expect("an empty card");
     index.apply_pod(&bound(a, &planned), now);
     index.expire(now + AGES);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Expired)), (vec![0], 1), "bound, and not reported");
+    assert_eq!((held(&index, "n1"), index.outcomes().get(Outcome::Expired)), (vec![0], 1), "bound, and not reported");
 }
 
 #[test]

@@ -115,7 +115,7 @@ pub(super) fn host_memory(state: &NodeState) -> Option<Part> {
 
 impl NodeAnswer {
     /// Plans the pod on the node, unless it is too late; with the plan's score if it fits.
-    pub(super) fn of(
+    pub(super) fn planned(
         node: &Node,
         query: &Query<'_>,
         barred: Option<Unschedulable>,

@@ -94,18 +94,9 @@ impl Snapshot {
             node.why_over_quota(asked, exceeded).or_else(by_gpus)
         };
         let of_cards: Vec<_> = sample.map(|asked| view.node(asked.place).and_then(&why_not)).collect();
-        let would_do = |asked: &NodeRef| {
-            let search = |node: &Arc<Node>| query.rate(node).is_some();
-            !is_late()
-                && if query.is_slow() {
-                    view.node(asked.place).is_some_and(search)
-                } else {
-                    score(asked, None).is_some()
-                }
-        };
         let barred = view
             .unschedulable_nodes()
-            .filter(|(asked, _)| would_do(asked))
+            .filter(|(asked, _)| !is_late() && fits(query, view, asked.place))
             .map(|(_, unschedulable)| Arc::from(unschedulable.reason()));
         Feasibility {
             now: is_certain.then_some(false),
@@ -134,6 +125,14 @@ impl Snapshot {
             }
         })
     }
+}
+
+/// Whether the pod fits on a node, scheduled or not.
+fn fits(query: &Query<'_>, view: &View, place: u32) -> bool {
+    if query.is_slow() {
+        return view.node(place).is_some_and(|node| query.rate(node).is_some());
+    }
+    query.rate_quickly(view, place, None).is_some()
 }
 
 /// Reasons with how often each comes, the most frequent first.

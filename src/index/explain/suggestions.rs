@@ -170,7 +170,7 @@ impl Index {
     /// Suggestions for a pod that waits for a node; none for one that the scheduler can place as things are. No more is tried
     /// after `patience`.
     pub fn suggest(&self, pod: &PodView, objects: &Objects, patience: Duration) -> Vec<Suggestion> {
-        let demand = match Demand::of(pod, self.config()) {
+        let demand = match Demand::read(pod, self.config()) {
             Ok(Some(demand)) if pod.node.is_none() && !pod.ended => demand,
             _ => return Vec::new(),
         };

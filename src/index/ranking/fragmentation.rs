@@ -152,13 +152,13 @@ impl FragmentationScorer {
         let known = self.scores.take(&key);
         let is_first = known.is_none() && !all;
         self.is_behind |= known.is_none();
-        let mut shape = known.unwrap_or_else(|| ShapeScores::of(query));
+        let mut shape = known.unwrap_or_else(|| ShapeScores::new(query));
         let (mut rated, mut new) = (Vec::with_capacity(asked.len()), Vec::new());
         for asked in asked {
             let worth = match own_at(asked.place) {
-                Some((_, cards, node)) => {
-                    cards.at(0).and_then(|cards| self.worth(query, (node, &NodeState::of(node, &self.forecast)), cards))
-                }
+                Some((_, cards, node)) => cards
+                    .at(0)
+                    .and_then(|cards| self.worth(query, (node, &NodeState::new(node, &self.forecast)), cards)),
                 None => shape.by_place.get(*asked).unwrap_or_else(|| {
                     new.push(*asked);
                     None
@@ -231,7 +231,7 @@ impl FragmentationScorer {
         }
         for (place, revision, node) in view.changed_since(self.version) {
             if self.nodes[place].revision != revision {
-                let now = node.map_or_else(NodeState::default, |node| NodeState::of(node, &self.forecast));
+                let now = node.map_or_else(NodeState::default, |node| NodeState::new(node, &self.forecast));
                 self.sums.add(&now);
                 self.sums.subtract(&std::mem::replace(&mut self.nodes[place], now));
                 self.changes += 1;
@@ -314,7 +314,7 @@ impl FragmentationScorer {
         let (node, ground) = (view.node(place)?, view.ground(place)?);
         match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
             Some(now) => self.worth(query, (node, now), ground),
-            None => self.worth(query, (node, &NodeState::of(node, &self.forecast)), ground), // a later view was here
+            None => self.worth(query, (node, &NodeState::new(node, &self.forecast)), ground), // a later view was here
         }
     }
 
@@ -382,7 +382,7 @@ impl FragmentationScorer {
 // === impl ShapeScores ===
 
 impl ShapeScores {
-    fn of(query: &Query<'_>) -> Self {
+    fn new(query: &Query<'_>) -> Self {
         let sample = (!query.takes_a_search()).then(|| Arc::new(query.demand.clone()));
         Self { sample, ..Self::default() }
     }
@@ -391,7 +391,7 @@ impl ShapeScores {
 // === impl NodeState ===
 
 impl NodeState {
-    fn of(node: &Node, forecast: &Forecast) -> Self {
+    fn new(node: &Node, forecast: &Forecast) -> Self {
         let capacity = node.cards().iter().filter(|card| card.is_healthy()).map(capacity).sum();
         let is_busy = node.state.held.iter().any(|held| held.busy > 0);
         Self { revision: node.revision, outlook: forecast.node_outlook(node.remains()), capacity, is_busy }

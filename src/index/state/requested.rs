@@ -73,7 +73,7 @@ impl Requested {
     }
 
     /// What a pod requests of its node.
-    pub(crate) fn of(&self, uid: &str) -> Option<&Resources> {
+    pub(crate) fn requests(&self, uid: &str) -> Option<&Resources> {
         self.pods_on_nodes.get(uid).map(|pod| &pod.requests)
     }
 

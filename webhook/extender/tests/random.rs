@@ -101,7 +101,7 @@ impl Machines {
 
 /// What is said of a pod must be what plans say.
 fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), TestCaseError> {
-    let demand = Demand::of(pod, extender.index.config()).expect("a request").expect("cards");
+    let demand = Demand::read(pod, extender.index.config()).expect("a request").expect("cards");
     let rated = by_hand(extender, &demand);
     let best = rated.iter().map(|(_, score)| *score).max();
     let as_good = rated.iter().filter(|(_, score)| best.is_some_and(|best| score.is_as_good_as(&best)));

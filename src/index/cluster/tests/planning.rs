@@ -258,7 +258,7 @@ fn reservation_lasts_until_the_nomination_ends() {
     // The scheduler has bound it elsewhere.
     index.apply_pod(&PodView { node: Some("n2".into()), ..nominated(&p, &again) }, now);
     assert_eq!((on("n1"), on("n2")), (0, 30), "until its node reports");
-    assert_eq!(index.outcomes().of(Outcome::Elsewhere), 1);
+    assert_eq!(index.outcomes().get(Outcome::Elsewhere), 1);
 }
 
 #[test]

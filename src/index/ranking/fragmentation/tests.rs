@@ -83,7 +83,8 @@ fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
 
 /// Nodes with what they are worth, in the order of the names.
 fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
-    let demand = Demand::of(asked, index.config()).expect("a request").unwrap_or_else(|| Demand::without_cards(asked));
+    let demand =
+        Demand::read(asked, index.config()).expect("a request").unwrap_or_else(|| Demand::without_cards(asked));
     let ranking = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), &NAMES, true);
     let mut found: Vec<(usize, NodeScore)> =
         ranking.fitting.iter().map(|(asked, score)| (asked.name, *score)).collect();
@@ -167,7 +168,7 @@ proptest! {
                 Step::Reserved { cards, gib } => {
                     let pod = PodView { requests: Resources::of_cpu(500), ..pod(&format!("p{number}"), cards, gib, 10) };
                     let Some((at, _)) = ranked(&index, &pod).into_iter().max_by_key(|(_, score)| *score) else { continue };
-                    let demand = Demand::of(&pod, index.config()).expect("a request").expect("cards");
+                    let demand = Demand::read(&pod, index.config()).expect("a request").expect("cards");
                     let Ok(planned) = index.reserve(&Arc::new(demand), NAMES[at], Instant::now()) else { continue };
                     let mut bound = PodView { node: Some(planned.node.clone()), ..pod };
                     let planned = divvy_api::annotation::encode(&planned);
@@ -263,7 +264,7 @@ fn node_with_own_reservation_is_scored_without_it() {
     }
     let asked = PodView { requests: Resources::of_cpu(4000), ..pod("a", 1, 30, 0) };
     let before = ranked(&index, &asked);
-    let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
+    let demand = Demand::read(&asked, index.config()).expect("a request").expect("cards");
     index.reserve(&Arc::new(demand), "n0", Instant::now()).expect("room");
     assert_eq!(ranked(&index, &asked), before);
 }
@@ -286,7 +287,7 @@ fn query_scores_a_limited_number_of_new_nodes() {
     index.apply_gpu_node(best, &full(best));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let answer = |gib, names: &[&str]| {
-        let demand = Demand::of(&pod("a", 1, gib, 0), index.config()).expect("a request").expect("cards");
+        let demand = Demand::read(&pod("a", 1, gib, 0), index.config()).expect("a request").expect("cards");
         let ranking = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), names, false);
         let best = ranking.fitting.into_iter().min_by_key(|(asked, score)| (Reverse(*score), asked.place()));
         best.map(|(asked, _)| asked.name)
@@ -311,7 +312,7 @@ fn of_many_kinds(name: &str, first: usize, kinds: usize) -> GpuNode {
 
 /// What `filter` and what runs beside it make of nodes, with requests that are expected.
 fn rank_all(index: &Index, names: &[&str]) -> usize {
-    let demand = Demand::of(&pod("p", 1, 8, 0), index.config()).expect("a request").expect("cards");
+    let demand = Demand::read(&pod("p", 1, 8, 0), index.config()).expect("a request").expect("cards");
     let fitting = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), names, true).fitting.len();
     index.snapshot().score_in_advance();
     index.soft_taints_due(true);

@@ -147,7 +147,7 @@ impl Snapshot {
             .pods
             .iter()
             .map(|pod| &pod.view)
-            .filter(|pod| matches!(Demand::of(pod, self.index.config()), Ok(Some(_))))
+            .filter(|pod| matches!(Demand::read(pod, self.index.config()), Ok(Some(_))))
             .collect();
         let now = Placed {
             policy: "as it is".to_owned(),
@@ -237,7 +237,7 @@ fn index(policy: PolicyName) -> Index {
 fn place(index: &Index, pod: &PodView, names: &[&str]) -> Option<()> {
     let mut pod = PodView { node: None, nominated: None, ..pod.clone() };
     pod.annotations.remove(PLANNED);
-    let demand = Arc::new(Demand::of(&pod, index.config()).ok()??);
+    let demand = Arc::new(Demand::read(&pod, index.config()).ok()??);
     let mut fitting = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), names, false).fitting;
     shortlist(&mut fitting, 1);
     let (asked, _) = fitting.first()?;

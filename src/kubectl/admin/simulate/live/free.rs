@@ -112,7 +112,7 @@ fn capacities<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec
 fn groups<'a>(index: &Index, pods: &'a [LivePod]) -> Vec<Group<'a>> {
     let mut groups: HashMap<(Shape, u32, u32, String), Group<'a>> = HashMap::new();
     for pod in pods {
-        let Ok(Some(demand)) = Demand::of(&pod.view, index.config()) else { continue };
+        let Ok(Some(demand)) = Demand::read(&pod.view, index.config()) else { continue };
         let key = (demand.shape(), demand.requests.cpu_milli, pod.memory, format!("{:?}", pod.tolerations));
         groups.entry(key).or_insert_with(|| Group { demand: demand.into(), pod, pods: 0 }).pods += 1;
     }

@@ -87,7 +87,7 @@ impl<'a> Facts<'a> {
             models: Models::ANY,
             tolerates: self.taints.iter().enumerate().filter(tolerated).map(|(at, _)| at).collect(),
         };
-        let Some(demand) = Demand::of(&pod.view, index.config()).ok()? else { return Some(without_gpus) };
+        let Some(demand) = Demand::read(&pod.view, index.config()).ok()? else { return Some(without_gpus) };
         let wishes = &demand.preferences;
         let requests: Vec<_> = demand.containers.iter().filter_map(|container| container.request).collect();
         let will_do = |(_, gpu): &(usize, &&Card)| {

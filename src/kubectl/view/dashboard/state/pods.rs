@@ -68,7 +68,7 @@ impl Inner {
         index.apply_pod(&view, Instant::now());
         let uid: Arc<str> = view.uid.as_str().into();
         let node = view.node.clone();
-        match Demand::of(&view, index.config()) {
+        match Demand::read(&view, index.config()) {
             Ok(Some(demand)) => {
                 let before = self.pods.remove(&uid);
                 let mut entry = PodEntry::new(pod, view, demand, before);
