@@ -40,18 +40,19 @@ impl DebugState {
         });
         let without_plugin = index.without_plugin().into_iter();
         let without_plugin = without_plugin.map(|(node, why)| json!({ "node": &*node, "why": &*why }));
+        let snapshot = index.snapshot();
         let outcomes = index.outcomes();
-        let outcomes = Outcome::ALL.map(|outcome| (outcome.as_str().to_owned(), outcomes.of(outcome).into()));
+        let outcomes = Outcome::ALL.map(|outcome| (outcome.as_str().to_owned(), outcomes.get(outcome).into()));
         json!({
             "leader": leading(&leader.borrow(), Instant::now()),
             "watches": watches(&sync_status.borrow()),
             "reservations": reserved.collect::<Vec<_>>(),
             "reservationOutcomes": outcomes.into_iter().collect::<Map<_, _>>(),
             "waitingPods": waiting.collect::<Vec<_>>(),
-            "distributionPods": index.counted_pods(),
+            "distributionPods": snapshot.counted_pods(),
             "quotas": index.quotas().iter().map(quota).collect::<Vec<_>>(),
             "nodesWithoutPlugin": without_plugin.collect::<Vec<_>>(),
-            "nodes": index.overview(),
+            "nodes": snapshot.overview(),
             "aggregatedApi": aggregated_api.as_ref().map(AggregatedApi::state),
         })
     }

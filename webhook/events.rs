@@ -178,7 +178,8 @@ impl Sent {
 /// Why no node can take the pod.
 fn why_not(index: &Index, demand: &Demand) -> Option<String> {
     let is_planned_here = demand.scheduling.is_ours() || index.is_queued(&demand.uid);
-    if is_planned_here { index.why_unplaced(demand) } else { index.feasibility(demand, PATIENCE).refusal() }
+    let snapshot = index.snapshot_for(demand);
+    if is_planned_here { snapshot.why_unplaced(demand) } else { snapshot.feasibility(demand, PATIENCE).refusal() }
 }
 
 /// The text without its numbers.

@@ -145,18 +145,16 @@ impl Collector for State {
         let mut family = encoder.encode_descriptor("reservation_outcomes", help, None, MetricType::Counter)?;
         for outcome in Outcome::ALL {
             let labels = [("outcome", outcome.as_str())];
-            ConstCounter::new(outcomes.of(outcome)).encode(family.encode_family(&labels)?)?;
+            ConstCounter::new(outcomes.get(outcome)).encode(family.encode_family(&labels)?)?;
         }
-        let (nodes, pending) = (self.index.nodes(), self.index.waiting());
-        let open = nodes.iter().filter(|node| node.closed.is_none()).count();
+        let snapshot = self.index.snapshot();
+        let nodes = snapshot.nodes().count();
+        let pending = self.index.waiting();
+        let open = snapshot.nodes().filter(|node| node.closed.is_none()).count();
         let gauges = [
             ("leader", "Whether this replica is the leader: 1 or 0", f64::from(u8::from((self.leads)()))),
-            ("nodes", "Nodes with a GpuNode", count(nodes.len())),
-            (
-                "nodes_unschedulable",
-                "Nodes with a GpuNode that accept no pods that request GPUs",
-                count(nodes.len() - open),
-            ),
+            ("nodes", "Nodes with a GpuNode", count(nodes)),
+            ("nodes_unschedulable", "Nodes with a GpuNode that accept no pods that request GPUs", count(nodes - open)),
             (
                 "reservations",
                 "Pods with reserved GPUs that their node has not reported as allocated yet",
@@ -176,7 +174,7 @@ impl Collector for State {
             (
                 "request_distribution_pods",
                 "Pods that request GPUs from which this replica has learned the request distribution",
-                count(self.index.counted_pods()),
+                count(snapshot.counted_pods()),
             ),
         ];
         for (name, help, value) in gauges {

@@ -154,7 +154,7 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         Leadership { watches, leader, serving: serves, requests, endpoint, connections: connections.clone() };
     tasks.spawn_endless("leadership", leadership.run());
     tasks.spawn_endless("expiry", expire(Arc::clone(&parts.index)));
-    tasks.spawn_endless("precomputation", ask_in_advance(Arc::clone(&parts.index)));
+    tasks.spawn_endless("precomputation", score_in_advance(Arc::clone(&parts.index)));
     let events = PodEvents::new(parts.api_server.clone(), Arc::clone(&parts.index), &config.pod_name);
     tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
     let readiness = Readiness::new(parts.api_server.clone(), Arc::clone(&parts.index));
@@ -238,13 +238,13 @@ async fn expire(index: Arc<Index>) {
     }
 }
 
-async fn ask_in_advance(index: Arc<Index>) {
+async fn score_in_advance(index: Arc<Index>) {
     let mut ticks = tokio::time::interval(IN_ADVANCE);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let index = Arc::clone(&index);
-        if let Err(error) = tokio::task::spawn_blocking(move || index.ask_in_advance()).await {
+        if let Err(error) = tokio::task::spawn_blocking(move || index.snapshot().score_in_advance()).await {
             tracing::error!(%error, "evaluating frequent requests ahead of time failed: extender calls take longer");
         }
     }

@@ -180,7 +180,7 @@ impl PlannedPods {
 
 impl Demand {
     /// Reads the demand of a pod; `None` if it asks for no GPUs.
-    pub fn of(pod: &PodView, config: &SchedulingConfig) -> Result<Option<Self>, BadDemand> {
+    pub fn read(pod: &PodView, config: &SchedulingConfig) -> Result<Option<Self>, BadDemand> {
         let request =
             pod.annotations.get(REQUEST).map(|text| annotation::decode::<RequestAnnotation>(text)).transpose()?;
         let containers = pod_requests(&config.names, config.defaults, request.as_ref(), &pod.containers)?;
@@ -364,7 +364,7 @@ mod tests {
             let mut pod = pod("p", 1, 8, 0);
             pod.annotations.extend(wishes.iter().map(|(key, name)| ((*key).to_owned(), (*name).to_owned())));
             let Policies { cards, nodes } =
-                Demand::of(&pod, &config).expect("a request").expect("cards").policies(&config);
+                Demand::read(&pod, &config).expect("a request").expect("cards").policies(&config);
             assert_eq!(cards.seed, nodes.seed);
             (cards.name, nodes.name)
         };

@@ -31,14 +31,15 @@ pub use self::feasibility::Feasibility;
 use self::feasibility::{MOST_NAMED, grouped};
 pub use self::overview::{CardOverview, NodeOverview};
 pub use self::suggestions::{Change, ChangedRequest, EndingPod, KnownPod, Objects, Suggestion};
-use crate::cluster::{Index, NotReserved};
+use crate::cluster::Index;
 use crate::demand::{BadDemand, Demand};
 use crate::fit::Query;
+use crate::nodes::NodeRef;
+use crate::nodes::Unschedulable;
 use crate::pod::PodView;
 use crate::ranking::ranked;
-use crate::snapshot::NodeRef;
-use crate::snapshot::Unschedulable;
-use crate::snapshot::View;
+use crate::snapshot::Snapshot;
+use crate::state::NotReserved;
 
 /// Explanation of one pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -192,8 +193,8 @@ impl Index {
     /// Explains a pod. Every node is planned on, which takes milliseconds in a cluster of thousands, and many more for a pod
     /// of several requests: after `patience` the others are left out.
     pub fn explain(&self, pod: &PodView, patience: Duration) -> Explanation {
-        let demand = Demand::of(pod, self.config());
-        let state = State::of(pod, &demand);
+        let demand = Demand::read(pod, self.config());
+        let state = State::new(pod, &demand);
         let mut explanation = Explanation {
             version: "v1",
             namespace: pod.namespace.clone(),
@@ -210,43 +211,56 @@ impl Index {
             nodes: Vec::new(),
         };
         if let Ok(Some(demand)) = &demand {
-            explanation.asks = Some(Asks::of(pod, demand));
-            self.ask_nodes(demand, Instant::now() + patience, &mut explanation);
+            explanation.asks = Some(Asks::new(pod, demand));
+            self.snapshot_for(demand).ask_nodes(demand, Instant::now() + patience, &mut explanation);
         }
         explanation
     }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// Answer of a node to a query for the models that quotas leave, with what they say if it has only others.
+    fn ask_node(
+        &self,
+        asked: NodeRef,
+        query: &Query<'_>,
+        without_quotas: &Query<'_>,
+        deadline: Instant,
+    ) -> Option<Said> {
+        let is_late = Instant::now() >= deadline;
+        let node = self.view.node(asked.place)?;
+        let (mut answer, score) = NodeAnswer::planned(node, query, node.unschedulable, is_late);
+        if score.is_none()
+            && let Some(reason) = node.why_over_quota(without_quotas, self.exceeded())
+        {
+            (answer.fits, answer.reason) = (Fits::Later, Some(reason.to_string()));
+        }
+        Some(Said { asked, answer, score })
+    }
 
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
-        let exceeded = self.exceeded(demand);
-        let allowed = demand.avoiding(&exceeded);
-        let (without_quotas, query) = (Query::new(demand, self.config()), Query::new(&allowed, self.config()));
-        let view = self.view();
-        let ask = |asked: NodeRef| {
-            let is_late = Instant::now() >= deadline;
-            let node = view.node(asked.place)?;
-            let (mut answer, score) = NodeAnswer::of(node, &query, node.unschedulable, is_late);
-            if score.is_none()
-                && let Some(reason) = node.why_over_quota(&without_quotas, &exceeded)
-            {
-                (answer.fits, answer.reason) = (Fits::Later, Some(reason.to_string()));
-            }
-            Some(Said { asked, answer, score })
-        };
+        let view = &self.view;
+        let allowed = demand.avoiding(self.exceeded());
+        let without_quotas = Query::new(demand, &self.config);
+        let query = Query::new(&allowed, &self.config);
         match &explanation.state {
             State::Waiting { .. } => {
+                let ask = |asked| self.ask_node(asked, &query, &without_quotas, deadline);
                 let mut said: Vec<Said> = view.all().filter_map(ask).collect();
-                explanation.expected = self.look_ahead(&query, &view, &mut said);
+                explanation.expected = self.look_ahead(&query, &mut said);
                 let nodes = in_order(said);
                 explanation.verdict = feasibility(&nodes).to_string();
                 explanation.fitting = nodes.iter().filter(|node| node.fits == Fits::Now).count();
                 explanation.nodes = nodes;
             }
             State::Bound { node: name, .. } => {
-                match view.place(name).and_then(|place| view.node(place)) {
+                match view.find(name) {
                     Some(node) => {
                         // Whether it is cordoned was between the pod and the scheduler.
                         let barred = node.unschedulable.filter(|reason| *reason != Unschedulable::Cordoned);
-                        let (answer, _) = NodeAnswer::of(node, &without_quotas, barred, false);
+                        let (answer, _) = NodeAnswer::planned(node, &without_quotas, barred, false);
                         explanation.verdict = match &answer.reason {
                             None => {
                                 format!("node {name} has free GPUs for the pod and hasn't reported its allocation yet")
@@ -265,12 +279,12 @@ impl Index {
     }
 
     /// Scores nodes by the expected requests, if they are ranked so.
-    fn look_ahead(&self, query: &Query<'_>, view: &View, said: &mut [Said]) -> Option<Expectation> {
+    fn look_ahead(&self, query: &Query<'_>, said: &mut [Said]) -> Option<Expectation> {
         let fitting: Vec<NodeRef> = said.iter().filter(|said| said.score.is_some()).map(|said| said.asked).collect();
         if fitting.is_empty() {
             return None;
         }
-        let scores = self.foresee(query, view, &fitting)?;
+        let scores = self.foresee(query, &fitting)?;
         let scores: HashMap<usize, NodeScore> = scores.into_iter().map(|(asked, score)| (asked.name, score)).collect();
         for said in said {
             said.score = scores.get(&said.asked.name).copied();
@@ -313,7 +327,7 @@ fn feasibility(nodes: &[NodeAnswer]) -> Feasibility {
 // === impl Asks ===
 
 impl Asks {
-    fn of(pod: &PodView, demand: &Demand) -> Self {
+    fn new(pod: &PodView, demand: &Demand) -> Self {
         let requests = || demand.containers.iter().filter_map(|container| Some((container, container.request?)));
         let containers = requests().map(|(ContainerRequest { name, kind, profile, .. }, request)| ContainerAsks {
             name: name.clone(),
@@ -337,7 +351,7 @@ impl Asks {
 // === impl State ===
 
 impl State {
-    fn of(pod: &PodView, demand: &Result<Option<Demand>, BadDemand>) -> Self {
+    fn new(pod: &PodView, demand: &Result<Option<Demand>, BadDemand>) -> Self {
         let node = match (demand, &pod.node) {
             _ if pod.ended => return Self::Ended,
             (Err(reason), _) => return Self::Contradicts { reason: reason.to_string() },

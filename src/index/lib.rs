@@ -23,6 +23,7 @@ mod fit;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod node_selection;
+mod nodes;
 pub mod pod;
 pub mod pod_group;
 mod ranking;
@@ -31,13 +32,14 @@ mod state;
 
 use std::sync::{LockResult, PoisonError};
 
-pub use cluster::{Index, NotReserved, Ranking, Refusal, Step, Victim};
+pub use cluster::{Index, Step, Victim};
 pub use demand::Exceeded;
 pub use explain::{CardOverview, Expectation, ExpectedPart, Explanation, Feasibility, NodeOverview};
 pub use fit::Query;
+pub use nodes::{Holder, Node, NodeObject, NodeRef, Unschedulable};
 pub use ranking::{BEST_SCORE, ranked, shortlist};
-pub use snapshot::{Holder, Node, NodeObject, NodeRef, Unschedulable};
-pub use state::{DecayedCounts, Outcome, Outcomes, QuotaUse, Unusable, next_distribution};
+pub use snapshot::{Ranking, Refusal, Snapshot};
+pub use state::{DecayedCounts, NotReserved, Outcome, Outcomes, QuotaUse, Unusable, next_distribution};
 
 /// What a lock guards is never left half changed, so a panic elsewhere is no reason to stop answering.
 pub(crate) fn unpoisoned<G>(locked: LockResult<G>) -> G {

@@ -10,7 +10,9 @@ mod quotas;
 mod report;
 mod requested;
 mod reservation;
+mod reserve;
 mod shared;
+mod waker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,12 +23,13 @@ use divvy_api::gpunode::GpuNodeReport;
 use divvy_api::names::CLIQUE;
 use divvy_api::pod::PodSum;
 use divvy_api::pod::wire::Resources;
-use divvy_placement::{Hardware, NodeState, Taken};
+use divvy_placement::{CardTable, ExpectedRequests, Hardware, NodeState, Taken};
 
 use crate::demand::{Demand, Exceeded, SchedulingConfig};
+use crate::nodes::{Holder, Node, NodeObject, Table, Unschedulable, View};
 use crate::pod::{PodEnd, PodView};
 use crate::pod_group::{PodGroup, PodGroupApi};
-use crate::snapshot::{Holder, Node, NodeObject, Unschedulable};
+use crate::snapshot::PodContext;
 
 pub use decayed_counts::DecayedCounts;
 pub use distribution::next_distribution;
@@ -43,9 +46,12 @@ use quotas::Quotas;
 use report::{Report, Reported};
 use requested::Requested;
 pub(crate) use reservation::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
+pub use reserve::NotReserved;
 use shared::SharedValues;
+pub(crate) use waker::Waker;
 
-/// The state behind the published nodes.
+/// What the watches have shown, what the leader has reserved, and the nodes that are published of it: all of it behind one
+/// lock.
 #[derive(Debug)]
 pub(crate) struct ClusterState {
     pub(crate) config: Arc<SchedulingConfig>,
@@ -61,7 +67,7 @@ pub(crate) struct ClusterState {
     /// Pods that have ended since a list of pods was begun, which may still contain them.
     ended: Option<BTreeSet<Arc<str>>>,
     /// Node whose report was the last by which a pod may fit that didn't before.
-    pub(crate) freed: Option<Arc<str>>,
+    freed: Option<Arc<str>>,
     shared: SharedValues,
     requested: Requested,
     pub(crate) quotas: Quotas,
@@ -82,6 +88,9 @@ pub(crate) struct ClusterState {
     pub(crate) distribution: RequestDistribution,
     pub(crate) outcomes: Outcomes,
     revision: u64,
+    /// The nodes as readers see them.
+    table: Table,
+    pub(crate) waker: Option<Waker>,
 }
 
 /// Time until the status of a pod is to be changed again that the API server has refused to have changed.
@@ -154,11 +163,62 @@ impl ClusterState {
             distribution: RequestDistribution::default(),
             outcomes: Outcomes::default(),
             revision: 0,
+            table: Table::default(),
+            waker: None,
         }
     }
 
-    /// Applies a `GpuNode`.
-    pub(crate) fn report(&mut self, name: &str, read: GpuNodeReport) -> Touched {
+    /// All nodes at this moment.
+    pub(crate) fn view(&self) -> &View {
+        self.table.view()
+    }
+
+    /// What is known of a pod beside the nodes.
+    pub(crate) fn context_of(&self, demand: &Demand) -> PodContext {
+        let reserved_on = self.reservation_of(&demand.uid).map(|reservation| &*reservation.planned.node);
+        PodContext {
+            exceeded: self.exceeded(demand),
+            used_up: self.quotas.used_up(demand),
+            reserved_at: reserved_on.and_then(|node| self.view().place(node)),
+            group: if self.view().has_cliques() { self.nodes_of_group(demand) } else { None },
+            group_waits: demand.group.as_ref().and_then(|group| self.queue.group_waits(group)).cloned(),
+        }
+    }
+
+    /// Sets the requests that `least-fragmentation` keeps capacity for.
+    pub(crate) fn expect(&mut self, expected: ExpectedRequests) {
+        self.table.expect(expected);
+    }
+
+    /// Publishes nodes that have changed to readers, and wakes the planner.
+    pub(crate) fn publish(&mut self, touched: Touched) {
+        self.table.know(self.shared.hardware());
+        for name in touched {
+            let Some(node) = self.node(&name) else { continue };
+            let nothing = NodeState::default();
+            let grounds = CardTable::new(if node.closed.is_none() { &node.state } else { &nothing });
+            if self.view().find(&name).is_none_or(|before| node.has_gained(before)) {
+                self.gained.insert(name);
+            }
+            self.table.publish(node, grounds);
+        }
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
+    }
+
+    /// Applies a `GpuNode` that was added or changed, and publishes its node.
+    pub(crate) fn apply_gpu_node(&mut self, name: &str, read: GpuNodeReport) {
+        let before = self.view().find(name).cloned();
+        let touched = self.report(name, read);
+        self.publish(touched);
+        let now = self.view().find(name);
+        if let Some(now) = now.filter(|now| before.is_none_or(|before| now.has_gained(&before))) {
+            self.freed = Some(Arc::clone(&now.name));
+        }
+    }
+
+    fn report(&mut self, name: &str, read: GpuNodeReport) -> Touched {
         let report = Report::new(read, &self.config, &mut self.shared);
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         if let Ok(report) = &report {
@@ -241,13 +301,17 @@ impl ClusterState {
         Some(self.requested.free(name, self.node_objects.get(name)?.allocatable.as_ref()?))
     }
 
-    /// Kinds of cards, by number.
-    pub(crate) fn hardware(&self) -> &[Hardware] {
-        self.shared.hardware()
+    /// Removes nodes whose `GpuNode` isn't in this complete list.
+    pub(crate) fn keep_gpu_nodes(&mut self, names: &HashSet<String>) {
+        let gone: Vec<Arc<str>> = self.reports.keys().filter(|name| !names.contains(&***name)).cloned().collect();
+        for name in &gone {
+            self.delete_gpu_node(name);
+        }
     }
 
-    /// Removes a node that reports no more. Pods that are there, or on their way, still count for quotas.
-    pub(crate) fn forget_node(&mut self, name: &str) {
+    /// Removes a node whose `GpuNode` was deleted. Pods that are there, or on their way, still count for quotas.
+    pub(crate) fn delete_gpu_node(&mut self, name: &str) {
+        self.table.withdraw(name);
         if let Some(Ok(report)) = self.reports.remove(name) {
             self.shared.go(&report.hardware);
         }
@@ -256,6 +320,9 @@ impl ClusterState {
 
     /// Models of which the pod may have no GPUs by its namespace's quotas.
     pub(crate) fn exceeded(&self, demand: &Demand) -> Vec<Exceeded> {
+        if !self.quotas.has(&demand.namespace) {
+            return Vec::new();
+        }
         let own_node = self.reservation_of(&demand.uid).map(|reservation| &*reservation.planned.node);
         let kinds: Vec<&Hardware> = self.shared.present().collect();
         self.quotas.exceeded(demand, &kinds, own_node)
@@ -281,7 +348,7 @@ impl ClusterState {
         if let Some(group) = self.gangs.come(pod) {
             self.wake_group(&group);
         }
-        let demand = Demand::of(pod, &self.config);
+        let demand = Demand::read(pod, &self.config);
         let Ok(Some(demand)) = demand else {
             let mut touched = self.forget(&pod.uid, None);
             let uid = Arc::from(pod.uid.as_str());
@@ -433,11 +500,6 @@ impl ClusterState {
         self.pods.keys().chain(self.gangs.pods()).chain(self.requested.pods_on_nodes())
     }
 
-    /// Nodes that have reported.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.reports.keys()
-    }
-
     /// Reservations that pods carry or are about to, by UID.
     pub(crate) fn reservations(&self) -> impl Iterator<Item = (Arc<str>, &Reservation)> {
         let all = self.reserved.values().flatten();
@@ -548,7 +610,7 @@ impl ClusterState {
 
     /// What a pod on a node requests of it.
     pub(crate) fn requests_of(&self, uid: &str) -> Option<&Resources> {
-        self.requested.of(uid)
+        self.requested.requests(uid)
     }
 
     /// Pods with our gate for which others are being evicted.
@@ -715,7 +777,7 @@ impl ClusterState {
     }
 
     /// The node to publish; `None` if there is none.
-    pub(crate) fn node(&mut self, name: &Arc<str>) -> Option<Node> {
+    fn node(&mut self, name: &Arc<str>) -> Option<Node> {
         self.revision += 1;
         let revision = self.revision;
         let report = match self.reports.get(name)? {
@@ -762,25 +824,28 @@ impl ClusterState {
             let takes = self.reservation_of(uid).and_then(|reservation| reservation.takes(&report.node));
             reserved.insert(uid, takes.unwrap_or_default());
         }
-        let holder = |uid: &Arc<str>, namespace, on| Holder {
-            uid: Arc::clone(uid),
-            namespace,
-            priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
-            is_nominated: self.reservation_of(uid).is_some_and(|reservation| !reservation.is_announced()),
-            on,
-        };
         let in_ledger = report.pods.iter().map(|Reported { uid, namespace, on, .. }| {
             let on = reserved.remove(uid).map_or_else(|| on.clone(), |reserved| either(on, &reserved));
-            holder(uid, Arc::clone(namespace), on)
+            self.holder(uid, Arc::clone(namespace), on)
         });
         let mut holders: Vec<Holder> = in_ledger.collect();
         let rest = reserved.into_iter().filter(|(_, on)| !on.is_empty());
         let rest = rest.filter_map(|(uid, on)| {
             let demand = &self.reservation_of(uid)?.demand;
-            Some(holder(uid, demand.namespace.as_str().into(), on.into()))
+            Some(self.holder(uid, demand.namespace.as_str().into(), on.into()))
         });
         holders.extend(rest);
         holders.into()
+    }
+
+    fn holder(&self, uid: &Arc<str>, namespace: Arc<str>, on: Box<[Taken]>) -> Holder {
+        Holder {
+            uid: Arc::clone(uid),
+            namespace,
+            priority: self.pods.get(uid).map_or(i32::MAX, |pod| pod.priority),
+            is_nominated: self.reservation_of(uid).is_some_and(|reservation| !reservation.is_announced()),
+            on,
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl Extender {
 
     /// Whether no requests are expected.
     pub fn expects_nothing(&self) -> bool {
-        self.index.expected().requests.is_empty()
+        self.index.snapshot().expected().requests.is_empty()
     }
 
     /// Those of the hosts that it names for a pod, at most `shortlist`; 0: all that are as good as the best.
@@ -79,18 +79,22 @@ impl Extender {
         let view = self.view(pod);
         let demand = match self.workload.kinds[pod.kind].cards {
             0 => Some(Demand::without_cards(&view)),
-            _ => Demand::of(&view, self.index.config()).ok().flatten(),
+            _ => Demand::read(&view, self.index.config()).ok().flatten(),
         };
         let Some(demand) = demand else { return Vec::new() };
         let names: Vec<&str> = hosts.iter().map(|host| &*self.names[*host]).collect();
-        let mut fitting = self.index.rank(&Query::new(&demand, self.index.config()), &names, shortlist == 0).fitting;
+        let mut fitting = self
+            .index
+            .snapshot_for(&demand)
+            .rank(&Query::new(&demand, self.index.config()), &names, shortlist == 0)
+            .fitting;
         divvy_index::shortlist(&mut fitting, if shortlist == 0 { usize::MAX } else { shortlist });
         ranked(&mut fitting).map(|(asked, rank, score)| Named { host: hosts[asked.name], rank, score }).collect()
     }
 
     /// Takes the host for a pod with cards. The cards of the plan; `None` if it doesn't fit any more.
     pub fn bind(&self, pod: Arrival, host: usize) -> Option<Cards> {
-        let demand = Arc::new(Demand::of(&self.view(pod), self.index.config()).ok()??);
+        let demand = Arc::new(Demand::read(&self.view(pod), self.index.config()).ok()??);
         let planned = self.index.reserve(&demand, &self.names[host], self.now).ok()?;
         Some(planned.containers.get(CONTAINER)?.chosen.iter().filter_map(position).collect())
     }
@@ -102,7 +106,7 @@ impl Extender {
 
     /// Soft taints that the host is to have.
     pub fn soft_taints(&self, host: usize) -> u32 {
-        self.index.soft_taints(&self.names[host]).unwrap_or(0)
+        self.index.snapshot().soft_taints(&self.names[host]).unwrap_or(0)
     }
 
     /// Hears of the pod's end.

@@ -40,7 +40,7 @@ fn json(bytes: &[u8]) -> Value {
 
 /// Nothing is promised beyond what cards have.
 fn within_cards(index: &Index) {
-    for (card, held) in index.nodes().iter().flat_map(|node| node.state.each()) {
+    for (card, held) in index.snapshot().nodes().flat_map(|node| node.state.each()) {
         let is_within = held.memory <= card.memory_capacity() && held.cores <= card.cores_capacity();
         assert!(is_within, "{card:?} {held:?}");
     }
@@ -122,7 +122,7 @@ pub fn gpu_node(bytes: &[u8]) {
     let index = index();
     let Ok(report) = serde_json::from_slice::<GpuNodeReport>(bytes) else { return };
     index.apply_gpu_node("n", report);
-    assert_eq!((index.nodes().len(), index.overview().len()), (3, 3));
+    assert_eq!((index.snapshot().nodes().count(), index.snapshot().overview().len()), (3, 3));
     let pod = asking("waiting", 1, 8, 30);
     let demand = index.demand("waiting").expect("it waits");
     if let Ok(planned) = index.reserve(&demand, "n", Instant::now()) {
@@ -131,7 +131,7 @@ pub fn gpu_node(bytes: &[u8]) {
     let explained = index.explain(&pod, AGES);
     assert!(serde_json::to_value(explained).is_ok());
     index.delete_gpu_node("n");
-    assert_eq!(index.nodes().len(), 2);
+    assert_eq!(index.snapshot().nodes().count(), 2);
 }
 
 /// A pod as a watch brings it, with what we and others wrote on it, twice, and then its end.
@@ -141,7 +141,7 @@ pub fn pod(bytes: &[u8]) {
     for _ in 0..2 {
         index.apply_pod(&pod, Instant::now());
     }
-    assert_eq!(index.overview().len(), 2);
+    assert_eq!(index.snapshot().overview().len(), 2);
     index.delete_pod(&pod.uid);
     assert!(index.demand(&pod.uid).is_none());
     assert!(index.reserved().is_empty() && index.waiting().len() <= 1);
@@ -170,7 +170,7 @@ pub(crate) fn seeds_are_accepted() {
     let index = index();
     let node = serde_json::from_slice(include_bytes!("seeds/gpu_node/two-cards")).expect("a GpuNode");
     index.apply_gpu_node("n", &node);
-    assert_eq!(index.node("n").expect("known").closed, None);
+    assert_eq!(index.snapshot().node("n").expect("known").closed, None);
     let pod: PodView = serde_json::from_slice(include_bytes!("seeds/pod/bound")).expect("a pod");
     index.apply_pod(&pod, Instant::now());
     assert_eq!(index.reserved().len(), 1);

@@ -46,7 +46,7 @@ fn time(cluster: &mut Cluster, call: usize, pods: Pods, changes: usize) -> Durat
     });
     let body = body.to_string().into_bytes();
     let start = Instant::now();
-    let fits = |demand: &Demand| Some(cluster.index.feasibility(demand, PATIENCE));
+    let fits = |demand: &Demand| Some(cluster.index.snapshot_for(demand).feasibility(demand, PATIENCE));
     black_box(review(&body, Endpoint::Mutate, &Settings::default(), &fits));
     start.elapsed()
 }

@@ -79,7 +79,7 @@ fn time(
 ) -> Duration {
     cluster.change(changes);
     if call.is_multiple_of(IN_ADVANCE) {
-        cluster.index.ask_in_advance();
+        cluster.index.snapshot().score_in_advance();
     }
     let from = cluster.rng.random_range(0..cluster.names.len());
     let names: Vec<&String> = cluster.names.iter().cycle().skip(from).take(names).collect();

@@ -73,7 +73,7 @@ fn measure(nodes: usize) {
         "filter and prioritize, 24 shapes, the first of each",
         (0..24).map(|call| asked(&mut cluster, &extender, call, names, Pods::Known)),
     );
-    let advance = |cluster: &Cluster| timed(|| cluster.index.ask_in_advance());
+    let advance = |cluster: &Cluster| timed(|| cluster.index.snapshot().score_in_advance());
     println!("  all nodes evaluated for 24 shapes in advance: {:.1?}", advance(&cluster));
     for (what, pods) in [
         ("filter and prioritize, 24 shapes", Pods::Known),
@@ -176,7 +176,7 @@ fn reviewed(cluster: &Cluster, call: usize) -> Duration {
         },
     });
     let body = body.to_string().into_bytes();
-    let fits = |demand: &Demand| Some(cluster.index.feasibility(demand, PATIENCE));
+    let fits = |demand: &Demand| Some(cluster.index.snapshot_for(demand).feasibility(demand, PATIENCE));
     timed(|| drop(black_box(review(&body, Endpoint::Mutate, &Settings::default(), &fits))))
 }
 

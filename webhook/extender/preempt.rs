@@ -17,22 +17,20 @@ impl Extender {
     /// `preempt`: the nodes on which evictions make room on cards, each with all of its victims.
     pub fn preempt(&self, body: &[u8]) -> Result<Vec<u8>, Malformed> {
         let PreemptionArgs { pod, victims } = wire::decode("preempt", body)?;
-        let demand = pod.and_then(|pod| Demand::of(&pod, self.index.config()).transpose());
+        let demand = pod.and_then(|pod| Demand::read(&pod, self.index.config()).transpose());
         let demand = match demand {
             Some(Ok(demand)) => Some(demand),
             Some(Err(_)) => return Ok(wire::encode(&PreemptionResult::default())),
             None => None,
         };
-        let exceeded = demand.as_ref().map(|demand| self.index.exceeded(demand)).unwrap_or_default();
-        let allowed = demand.as_ref().map(|demand| demand.avoiding(&exceeded));
+        let snapshot = demand.as_ref().map_or_else(|| self.index.snapshot(), |demand| self.index.snapshot_for(demand));
+        let allowed = demand.as_ref().map(|demand| demand.avoiding(snapshot.exceeded()));
         let question = allowed.as_ref().map(|demand| Query::new(demand, self.index.config()));
         let deadline = Instant::now() + PATIENCE;
         let complete = victims.iter().filter_map(|(name, victims)| {
             let uids = match &question {
                 None => Some(victims.uids.clone()),
-                Some(question) => {
-                    self.index.node(name).and_then(|node| question.victims(&node, &victims.uids, deadline))
-                }
+                Some(question) => snapshot.node(name).and_then(|node| question.victims(node, &victims.uids, deadline)),
             };
             Some((name, victims, uids?))
         });

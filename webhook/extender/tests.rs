@@ -194,9 +194,9 @@ fn shortlist_limits_the_nodes_that_filter_answers() {
 fn filter_reserves_nothing_and_prioritize_orders_nodes() {
     let extender = extender(&four(), 0);
     let args = named(&pod("a", 1, 8, 0), &["n1", "n2", "n3", "nowhere"]);
-    let before = extender.index.node("n2").expect("it is known").revision;
+    let before = extender.index.snapshot().node("n2").expect("it is known").revision;
     assert_eq!(filter(&extender, &args), filter(&extender, &args));
-    assert_eq!(extender.index.node("n2").expect("it is known").revision, before);
+    assert_eq!(extender.index.snapshot().node("n2").expect("it is known").revision, before);
     let scores = extender.prioritize(args.to_string().as_bytes()).expect("arguments");
     insta::assert_snapshot!(
         String::from_utf8(scores).expect("text"),
@@ -227,7 +227,7 @@ fn bind_reserves_gpus_and_annotates_the_binding() {
     assert_eq!(extender.committed(&binding, now), br#"{"Error":""}"#);
     extender.failed(&binding, "");
     assert_eq!(extender.index.reserved().len(), 1, "what is bound stays bound");
-    assert_eq!(extender.index.outcomes().of(Outcome::Kept), 0);
+    assert_eq!(extender.index.outcomes().get(Outcome::Kept), 0);
 }
 
 #[test]

@@ -150,7 +150,7 @@ async fn inspect(
 ) -> Result<Response, Refusal> {
     queries.admit(caller, &headers, vec![list_gpu_nodes()]).await?;
     let index = Arc::clone(&queries.index);
-    let overview = apart(move || answer(&index.overview())).await;
+    let overview = apart(move || answer(&index.snapshot().overview())).await;
     overview.map_err(|lost| Refusal::Unavailable(lost.to_string()))
 }
 

@@ -64,6 +64,6 @@ impl Reviews {
 
     /// Which nodes could take the pod; `None` until all of them are known.
     fn fit(&self, demand: &Demand) -> Option<Feasibility> {
-        self.sync_status.borrow().has_synced().then(|| self.index.feasibility(demand, PATIENCE))
+        self.sync_status.borrow().has_synced().then(|| self.index.snapshot_for(demand).feasibility(demand, PATIENCE))
     }
 }

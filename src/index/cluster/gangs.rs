@@ -7,7 +7,6 @@ use super::Index;
 use crate::demand::Demand;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
 use crate::state::{Start, Touched};
-use crate::unpoisoned;
 
 // === impl Index ===
 
@@ -34,7 +33,7 @@ impl Index {
     /// Removes `PodGroup`s of this API for which `is_listed` is false.
     pub fn keep_pod_groups(&self, api: PodGroupApi, is_listed: impl Fn(&PodGroup) -> bool) {
         let gone: Vec<Arc<PodGroup>> = {
-            let state = unpoisoned(self.state.lock());
+            let state = self.state();
             state.gangs.names(api).filter(|group| !is_listed(group)).cloned().collect()
         };
         for group in &gone {
@@ -56,7 +55,7 @@ impl Index {
     /// if the pod starts by itself. For an index of one's own: what is reserved for them stays.
     pub fn start_group(&self, demand: &Demand, now: Instant) -> Option<Result<(), Arc<str>>> {
         let start = {
-            let state = unpoisoned(self.state.lock());
+            let state = self.state();
             state.start(state.queue.line_of(demand.group.as_ref()?)?)
         };
         match start {

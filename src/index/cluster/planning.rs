@@ -12,15 +12,14 @@ use std::time::{Duration, Instant};
 use divvy_api::annotation::Planned;
 use divvy_api::config::DEFAULT_SCHEDULER;
 
+use super::Index;
 use super::preemption::Victim;
-use super::{Index, NotReserved};
 use crate::demand::Demand;
 use crate::fit::Query;
+use crate::nodes::{Node, NodeRef, View};
 use crate::pod_group::PodGroupApi;
 use crate::ranking::shortlist;
-use crate::snapshot::{Node, NodeRef, View};
-use crate::state::{BOUND_WITHIN, Due, Parked, Source, Start, Touched};
-use crate::unpoisoned;
+use crate::state::{Due, NotReserved, Parked, Source, Start, Touched};
 
 /// What is to be written of a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,7 +83,7 @@ impl Index {
         self.wake_lines();
         let (mut steps, mut is_more, until) = (Vec::new(), true, Instant::now() + patience);
         while steps.len() < most && Instant::now() < until {
-            let Some(line) = unpoisoned(self.state.lock()).queue.first() else {
+            let Some(line) = self.state().queue.first() else {
                 is_more = false;
                 break;
             };
@@ -97,26 +96,21 @@ impl Index {
 
     /// Has pods tried again that have been left alone long enough. Where that changes nothing, the planner isn't woken.
     fn rouse(&self, now: Instant) {
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.state();
         let touched = state.rouse(now);
         if !touched.is_empty() {
-            self.publish(&mut state, |_| touched);
+            state.publish(touched);
         }
     }
 
     /// Pods that wait with our gate and no other: it is the planner's turn.
     pub fn gated(&self) -> usize {
-        unpoisoned(self.state.lock()).waiting().filter(|demand| demand.scheduling.is_ours()).count()
+        self.state().waiting().filter(|demand| demand.scheduling.is_ours()).count()
     }
 
     /// Whether a pod waits to be planned.
     pub fn is_queued(&self, uid: &str) -> bool {
-        unpoisoned(self.state.lock()).is_queued(uid)
-    }
-
-    /// What a pod's group waits for as a whole, if it does.
-    pub(crate) fn group_waits(&self, demand: &Demand) -> Option<Arc<str>> {
-        unpoisoned(self.state.lock()).queue.group_waits(demand.group.as_ref()?).cloned()
+        self.state().is_queued(uid)
     }
 
     /// The gate of a pod is gone.
@@ -127,13 +121,13 @@ impl Index {
     /// The gate of a pod is gone, and its scheduler sees its nominated node: the reservation lasts until the pod is bound, or
     /// until the watch shows that it is nominated no more.
     pub fn nominated(&self, uid: &str, now: Instant) {
-        unpoisoned(self.state.lock()).nominated(uid, now);
+        self.state().nominated(uid, now);
     }
 
     /// Has lines tried again that may find room on nodes that have gained some.
     fn wake_lines(&self) {
         let (gained, relieved, parked) = {
-            let mut state = unpoisoned(self.state.lock());
+            let mut state = self.state();
             let (gained, relieved) = (std::mem::take(&mut state.gained), std::mem::take(&mut state.quotas.gained));
             if gained.is_empty() && relieved.is_empty() {
                 return;
@@ -141,7 +135,7 @@ impl Index {
             let parked = state.queue.parked().map(|(line, parked)| (line, parked.clone()));
             (gained, relieved, parked.collect::<Vec<_>>())
         };
-        let view = self.view();
+        let view = self.snapshot().view;
         let gained: Vec<(u32, &Arc<Node>)> = gained
             .iter()
             .filter_map(|name| {
@@ -159,14 +153,14 @@ impl Index {
             parked.samples.iter().any(|demand| is_relieved(demand) || may_fit(demand))
         };
         for (line, _) in parked.iter().filter(|(_, parked)| wakes(parked)) {
-            unpoisoned(self.state.lock()).queue.wake(*line);
+            self.state().queue.wake(*line);
         }
     }
 
     /// Places of the first pod of a line, or of the pods that start together. A line without a place is parked.
     fn plan_line(&self, line: u64, limit: (usize, Instant), now: Instant) -> Vec<Step> {
         let (start, before) = {
-            let state = unpoisoned(self.state.lock());
+            let state = self.state();
             (state.start(line), state.queue.group(line).map(|group| (Arc::clone(group), state.gangs.changes(group))))
         };
         let planned = match &start {
@@ -175,7 +169,7 @@ impl Index {
             Start::Waits(parked) => Err(parked.clone()),
         };
         planned.unwrap_or_else(|parked| {
-            let mut state = unpoisoned(self.state.lock());
+            let mut state = self.state();
             // Members that were given back have a line of their own.
             let is_group = matches!(start, Start::Together(_));
             let line = before.as_ref().filter(|_| is_group).map_or(Some(line), |(group, _)| state.queue.line_of(group));
@@ -223,8 +217,11 @@ impl Index {
     pub(super) fn plan_together(&self, due: &Due, now: Instant) -> Result<Vec<Step>, Parked> {
         let Due { group, members, least, placed, .. } = due;
         let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
-        let (before, mut failed) = (self.view(), HashSet::new());
-        let holding = unpoisoned(self.state.lock()).quotas.holding(&group.namespace);
+        let mut failed = HashSet::new();
+        let (before, holding) = {
+            let state = self.state();
+            (state.view().clone(), state.quotas.holding(&group.namespace))
+        };
         for demand in members {
             // The others follow one by one.
             if steps.len() == *least || members.len() - failures < *least {
@@ -249,19 +246,16 @@ impl Index {
         if steps.len() >= *least {
             return Ok(steps);
         }
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.state();
         // Nobody gains by what is given back, but by what others have given back meanwhile.
         let (gained, relieved) = (state.gained.clone(), state.quotas.gained.clone());
-        let mut touched = Touched::new();
-        self.publish(&mut state, |state| {
-            touched = steps.iter().flat_map(|step| state.failed(step.uid())).collect();
-            touched.clone()
-        });
-        (state.gained, state.quotas.gained) = (gained, relieved);
-        let view = self.view();
-        let node = |view: &View, name: &Arc<str>| view.place(name).and_then(|place| view.node(place)).cloned();
+        let touched: Touched = steps.iter().flat_map(|step| state.failed(step.uid())).collect();
+        state.publish(touched.clone());
+        let view_now = state.view().clone();
+        state.gained = gained;
+        state.quotas.gained = relieved;
         let has_gained = |name: &Arc<str>| {
-            node(&view, name).zip(node(&before, name)).is_some_and(|(now, before)| now.has_gained(&before))
+            view_now.find(name).zip(before.find(name)).is_some_and(|(now, before)| now.has_gained(before))
         };
         state.gained.extend(touched.into_iter().filter(has_gained));
         if let Some(holding) = &holding {
@@ -283,27 +277,27 @@ impl Index {
     fn place(&self, demand: &Arc<Demand>, now: Instant) -> Result<Option<Step>, Nowhere> {
         let (mut by_quota, mut sufficient) = (false, None);
         for _ in 0..ATTEMPTS {
-            let exceeded = self.exceeded(demand);
-            by_quota |= !exceeded.is_empty();
-            let allowed = demand.avoiding(&exceeded);
-            let (query, view) = (Query::new(&allowed, &self.config), self.view());
+            let snapshot = self.snapshot_for(demand);
+            by_quota |= !snapshot.exceeded().is_empty();
+            let allowed = demand.avoiding(snapshot.exceeded());
+            let query = Query::new(&allowed, &self.config);
+            let view = &snapshot.view;
             let takes = |asked: &NodeRef| view.node(asked.place).is_some_and(|node| node.takes(demand));
             let nodes = || view.all().filter(takes).collect::<Vec<NodeRef>>();
-            let mut ranking = self.rank_near_first(&query, &view, (nodes(), false), None);
+            let mut ranking = snapshot.rank_near_first(&query, nodes(), false);
             if ranking.fitting.is_empty() && ranking.unrated > 0 {
                 // No scheduler waits here, and a pod that is parked isn't tried again before something changes.
-                ranking = self.rank_near_first(&query, &view, (nodes(), true), None);
+                ranking = snapshot.rank_near_first(&query, nodes(), true);
             }
             shortlist(&mut ranking.fitting, 1);
             let Some(best) = ranking.fitting.first().and_then(|(best, _)| view.node(best.place)) else {
-                return Err(Nowhere { by_quota, sufficient: sufficient_in(&view, slice::from_ref(demand)) });
+                return Err(Nowhere { by_quota, sufficient: sufficient_in(view, slice::from_ref(demand)) });
             };
-            let until = (Source::Planned, now + BOUND_WITHIN);
-            let mut state = unpoisoned(self.state.lock());
+            let mut state = self.state();
             if !state.is_queued(&demand.uid) {
                 return Ok(None); // it has just ended, or somebody has bound it
             }
-            match self.plan_and_reserve(&mut state, demand, &best.name, until) {
+            match state.plan_and_reserve(demand, &best.name, Source::Planned, now) {
                 Ok(planned) => return Ok(Some(Step::Place { demand: Arc::clone(demand), planned })),
                 Err(refused) => by_quota |= matches!(refused, NotReserved::Exceeded { .. }),
             }
@@ -315,7 +309,7 @@ impl Index {
     /// Follows, once a second, what others take and leave of sums, for which no line is tried again.
     fn look_for_sums(&self, now: Instant) {
         let parked: Vec<(u64, Parked)> = {
-            let mut state = unpoisoned(self.state.lock());
+            let mut state = self.state();
             if !state.queue.is_time_to_look(now) {
                 return;
             }
@@ -328,18 +322,18 @@ impl Index {
             let parked = state.queue.parked().filter(|(_, parked)| is_gated(parked) && may_change(parked));
             parked.map(|(line, parked)| (line, parked.clone())).collect()
         };
-        let view = self.view();
+        let view = self.snapshot().view;
         for (line, Parked { samples, sufficient, .. }) in parked {
             let known = sufficient.as_ref().and_then(|name| view.node(view.place(name)?));
             if !known.is_some_and(|node| samples.iter().any(|demand| node.takes(demand))) {
-                unpoisoned(self.state.lock()).queue.found_sums(line, sufficient_in(&view, &samples), now);
+                self.state().queue.found_sums(line, sufficient_in(&view, &samples), now);
             }
         }
     }
 
     /// Gates to remove of pods that no node has had room for even in sum for a while, and of those that aren't to be planned.
     fn let_go(&self, most: usize, busy: &HashSet<Arc<str>>, now: Instant) -> Vec<Step> {
-        let state = unpoisoned(self.state.lock());
+        let state = self.state();
         let is_over = |parked: &Parked| parked.lacks_for(LACKING_FOR, now);
         let is_gated = |demand: &&Arc<Demand>| demand.scheduling.has_our_gate();
         let pods = |line| state.queue.pods(line).filter_map(|uid| state.demand(uid));

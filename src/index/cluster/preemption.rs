@@ -12,9 +12,8 @@ use super::Index;
 use super::planning::Step;
 use crate::demand::Demand;
 use crate::fit::Query;
-use crate::snapshot::Node;
+use crate::nodes::Node;
 use crate::state::{ClusterState, REPORTED_WITHIN, Reservation, Source, Touched};
-use crate::unpoisoned;
 
 /// A pod to evict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +53,10 @@ impl Index {
         if !self.preempts(demand) {
             return None;
         }
-        let exceeded = self.exceeded(demand);
-        let allowed = demand.avoiding(&exceeded);
-        let (query, view) = (Query::new(&allowed, &self.config), self.view());
-        let mut nodes: Vec<&Arc<Node>> = view.nodes().collect();
+        let snapshot = self.snapshot_for(demand);
+        let allowed = demand.avoiding(snapshot.exceeded());
+        let query = Query::new(&allowed, &self.config);
+        let mut nodes: Vec<&Arc<Node>> = snapshot.nodes().collect();
         // From another one each time, as kube-scheduler does (`GetOffsetAndNumCandidates`): the first may be of no use.
         let start = usize::try_from(RandomState::new().hash_one(&demand.uid)).unwrap_or(0);
         let start = start.checked_rem(nodes.len()).unwrap_or(0);
@@ -67,7 +66,7 @@ impl Index {
         let with_victims = candidates.take(MOST_CANDIDATES);
         let with_victims = with_victims.filter_map(|node| Some((node, query.victims(node, &[], deadline)?)));
         let with_victims: Vec<(&Arc<Node>, Vec<String>)> = with_victims.collect();
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.state();
         let on_node = |(node, uids): (&Arc<Node>, Vec<String>)| {
             let victims = uids.iter().map(|uid| state.victim(node, uid)).collect::<Option<Vec<_>>>()?;
             state.has_sums_without(node, demand, &victims).then(|| (Arc::clone(node), victims))
@@ -86,7 +85,8 @@ impl Index {
         let plan = plan(&cleared, &allowed.request(), &query.policies.cards).ok()?;
         let (source, deadline) = (Source::Nomination, now + REPORTED_WITHIN);
         let kept = Reservation::new(source, Arc::clone(demand), &node.name, (node.cards(), &plan), deadline);
-        self.publish(&mut state, |state| state.reserve(&demand.uid, kept));
+        let touched = state.reserve(&demand.uid, kept);
+        state.publish(touched);
         let uids = victims.iter().map(|victim| Arc::clone(&victim.uid)).collect();
         state.victims.insert(Arc::clone(&demand.uid), uids);
         Some(Step::Evict { demand: Arc::clone(demand), node: Arc::clone(&node.name), victims })
@@ -98,15 +98,16 @@ impl Index {
         if !self.config.preempts {
             return;
         }
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.state();
         for demand in state.preemptors() {
             let name = state.reservation_of(&demand.uid).map(|kept| kept.planned.node.clone());
-            let node = name.and_then(|name| self.node(&name));
+            let node = name.and_then(|name| state.view().find(&name).cloned());
             let node = node.filter(|node| node.refusal(&demand).is_none() && node.is_open_to(&demand));
             let fits = |node: Node| node.takes(&demand) && Query::new(&demand, &self.config).fits(&node, &node.state);
             if node.is_none_or(|node| state.has_lost_victims(&demand.uid, &node) || fits(node.without(&demand))) {
                 state.victims.remove(&demand.uid);
-                self.publish(&mut state, |state| state.failed(&demand.uid));
+                let touched = state.failed(&demand.uid);
+                state.publish(touched);
             }
         }
     }
@@ -122,7 +123,7 @@ impl Index {
 
     /// A pod can't be evicted: it is left out for half a minute.
     pub fn spare(&self, victim: &Arc<str>, now: Instant) {
-        unpoisoned(self.state.lock()).spared.insert(Arc::clone(victim), now + SPARED_FOR);
+        self.state().spared.insert(Arc::clone(victim), now + SPARED_FOR);
     }
 }
 

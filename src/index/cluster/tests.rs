@@ -17,7 +17,9 @@ use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
+use crate::fit::Query;
 use crate::fixture::{AGES, condition, cut, node, pod, share, status};
+use crate::state::BOUND_WITHIN;
 use crate::{Feasibility, Unschedulable};
 
 fn index(nodes: &[&GpuNode]) -> Index {
@@ -29,12 +31,20 @@ fn index(nodes: &[&GpuNode]) -> Index {
 }
 
 fn demand(pod: &PodView) -> Arc<Demand> {
-    Arc::new(Demand::of(pod, &SchedulingConfig::default()).expect("a request").expect("cards"))
+    Arc::new(Demand::read(pod, &SchedulingConfig::default()).expect("a request").expect("cards"))
 }
 
 /// What is held of each card, in GiB.
 fn held(index: &Index, node: &str) -> Vec<u64> {
-    index.node(node).expect("it has reported").state.held.iter().map(|held| held.memory.as_mib() >> 10).collect()
+    index
+        .snapshot()
+        .node(node)
+        .expect("it has reported")
+        .state
+        .held
+        .iter()
+        .map(|held| held.memory.as_mib() >> 10)
+        .collect()
 }
 
 fn card_of(planned: &Planned) -> &str {
@@ -63,7 +73,7 @@ fn reservation_counts_until_ledger_shows_it() {
     index.apply_gpu_node("n1", &n1);
     assert_eq!(held(&index, "n1"), [60, 0], "the node is right");
     let outcomes = index.outcomes();
-    assert_eq!((outcomes.of(Outcome::Kept), outcomes.of(Outcome::Moved)), (1, 1));
+    assert_eq!((outcomes.get(Outcome::Kept), outcomes.get(Outcome::Moved)), (1, 1));
     assert_eq!(index.reserve(&demand(&pod("a", 1, 30, 0)), "n1", now), Err(NotReserved::Confirmed));
 }
 
@@ -81,13 +91,13 @@ fn reservation_ends_on_failed_binding_ended_pod_or_timeout() {
     index.failed("a");
     assert_eq!(held(&index, "n1"), [30], "the API server said that it is bound");
     index.apply_pod(&PodView { ended: true, ..bound(a.clone(), &planned) }, now);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Ended)), (vec![0], 1));
+    assert_eq!((held(&index, "n1"), index.outcomes().get(Outcome::Ended)), (vec![0], 1));
 
     index.reserve(&demand(&a), "n1", now).expect("an empty card");
     index.expire(now);
     assert_eq!(held(&index, "n1"), [30]);
     index.expire(now + AGES);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Unbound)), (vec![0], 1));
+    assert_eq!((held(&index, "n1"), index.outcomes().get(Outcome::Unbound)), (vec![0], 1));
 
     let again = now + BOUND_WITHIN / 2;
     for asked in [now, again] {
@@ -101,7 +111,7 @@ fn reservation_ends_on_failed_binding_ended_pod_or_timeout() {
     let planned = index.reserve(&demand(&a), "n1", now).expect("an empty card");
     index.apply_pod(&bound(a, &planned), now);
     index.expire(now + AGES);
-    assert_eq!((held(&index, "n1"), index.outcomes().of(Outcome::Expired)), (vec![0], 1), "bound, and not reported");
+    assert_eq!((held(&index, "n1"), index.outcomes().get(Outcome::Expired)), (vec![0], 1), "bound, and not reported");
 }
 
 #[test]
@@ -139,15 +149,15 @@ fn reservation_stays_until_ledger_shows_all_containers() {
 fn heartbeat_of_a_node_changes_nothing() {
     let (index, allocatable) = (index(&[&node("n1", 1)]), Some(Resources::of_cpu(8000)));
     index.apply_node("n1", NodeObject { allocatable: allocatable.clone(), ..NodeObject::default() });
-    let before = index.node("n1").expect("known");
+    let before = index.snapshot().node("n1").cloned().expect("known");
     assert_eq!((&before.free, before.unschedulable), (&allocatable, None));
     index.apply_node("n1", NodeObject { allocatable: allocatable.clone(), ..NodeObject::default() });
-    assert_eq!(index.node("n1").expect("known").revision, before.revision);
+    assert_eq!(index.snapshot().node("n1").expect("known").revision, before.revision);
     index.apply_node(
         "n1",
         NodeObject { unschedulable: Some(Unschedulable::Cordoned), allocatable, ..NodeObject::default() },
     );
-    assert_eq!(index.node("n1").expect("known").unschedulable, Some(Unschedulable::Cordoned));
+    assert_eq!(index.snapshot().node("n1").expect("known").unschedulable, Some(Unschedulable::Cordoned));
 }
 
 #[test]
@@ -155,11 +165,12 @@ fn busy_gpus_come_last_and_reservations_stay() {
     let (mut n1, mut n2, now) = (node("n1", 2), node("n2", 2), Instant::now());
     let best = |index: &Index, pod: &PodView| {
         let (demand, names) = (demand(pod), ["n1", "n2"]);
-        let ranking = index.rank(&Query::new(&demand, index.config()), &names, true);
+        let ranking = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), &names, true);
         names[ranking.fitting.iter().max_by_key(|(_, score)| *score).expect("room").0.name]
     };
-    let busy =
-        |index: &Index| index.node("n1").expect("known").state.held.iter().map(|held| held.busy).collect::<Vec<_>>();
+    let busy = |index: &Index| {
+        index.snapshot().node("n1").expect("known").state.held.iter().map(|held| held.busy).collect::<Vec<_>>()
+    };
     for policy in [PolicyName::Binpack, PolicyName::Spread, PolicyName::LeastFragmentation, PolicyName::Topology] {
         let config = SchedulingConfig {
             card_policy: policy,
@@ -197,7 +208,7 @@ fn node_with_inconsistent_report_takes_no_pods() {
     let lie = |lie: fn(&mut GpuNode)| {
         let mut node = node("n1", 2);
         lie(&mut node);
-        index(&[&node]).node("n1").expect("it is known").closed.as_deref().map(str::to_owned)
+        index(&[&node]).snapshot().node("n1").expect("it is known").closed.as_deref().map(str::to_owned)
     };
     let lies = [
         lie(|node| node.status = None),
@@ -220,9 +231,9 @@ fn node_with_inconsistent_report_takes_no_pods() {
         "n1",
         GpuNodeReport::read(ObjectMeta::default(), &serde_json::json!({ "status": { "cards": [{}] } })),
     );
-    let closed = index.node("n1").expect("it is known").closed.clone();
+    let closed = index.snapshot().node("n1").expect("it is known").closed.clone();
     assert_eq!(closed.as_deref(), Some("GpuNode can't be decoded: status.cards[0].uuid is missing"));
-    assert!(index.node("n2").expect("it is known").closed.is_none(), "the others aren't concerned");
+    assert!(index.snapshot().node("n2").expect("it is known").closed.is_none(), "the others aren't concerned");
 }
 
 #[test]
@@ -232,10 +243,10 @@ fn cordoned_gpus_take_nothing_and_equal_nodes_share_links() {
     let index = index(&[&n1, &n2]);
     let planned = index.reserve(&demand(&pod("a", 1, 1, 0)), "n1", Instant::now()).expect("the other card");
     assert_eq!(card_of(&planned), "GPU-n1-1");
-    let links = |name: &str| Arc::clone(&index.node(name).expect("it is known").state.node.links);
+    let links = |name: &str| Arc::clone(&index.snapshot().node(name).expect("it is known").state.node.links);
     assert!(Arc::ptr_eq(&links("n1"), &links("n2")));
     index.delete_gpu_node("n1");
-    assert!(index.node("n1").is_none());
+    assert!(index.snapshot().node("n1").is_none());
 }
 
 #[test]
@@ -261,7 +272,7 @@ fn feasibility_says_where_pods_fit_now_or_ever() {
     let index = index(&[&n1, &n2]);
     let outlook = |cards, gib| {
         let demand = demand(&pod("p", cards, gib, 0));
-        index.feasibility(&demand, AGES)
+        index.snapshot_for(&demand).feasibility(&demand, AGES)
     };
     insta::assert_debug_snapshot!([outlook(1, 8), outlook(1, 35), outlook(2, 15), outlook(2, 35), outlook(1, 41)]);
 }
@@ -277,7 +288,7 @@ fn infeasible_pods_are_judged_against_empty_nodes() {
     let told = |cards, gib, wish: &[(&str, &str)]| {
         let annotations = wish.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let demand = demand(&PodView { annotations, ..pod("p", cards, gib, 0) });
-        index.feasibility(&demand, AGES).to_string()
+        index.snapshot_for(&demand).feasibility(&demand, AGES).to_string()
     };
     let told = [
         told(16, 40, &[]),
@@ -307,11 +318,11 @@ fn gpus_of_one_node_differ_in_tier_scale_and_slots() {
         PodView { annotations, ..pod(name, 1, gib, 0) }
     };
     let why_not = |pod: &PodView, name: &str| {
-        let (demand, view) = (demand(pod), index.view());
+        let (demand, view) = (demand(pod), index.snapshot().view);
         let query = Query::new(&demand, index.config());
         let nodes = view.look_up(&[name], |_| {});
-        assert!(index.rank(&query, &[name], true).fitting.is_empty(), "{name}");
-        index.refusals(&query, &[], &nodes)[0].reason.to_string()
+        assert!(index.snapshot_for(query.demand).rank(&query, &[name], true).fitting.is_empty(), "{name}");
+        index.snapshot_for(query.demand).refusals(&query, &nodes)[0].reason.to_string()
     };
     assert_eq!(why_not(&wants("a", 1, "shim"), "plain"), "node(s) had tier accounting (tier shim requested)");
     assert_eq!(why_not(&wants("a", 1, "mps"), "mixed"), "node(s) had tier shim (tier mps requested)");
@@ -345,11 +356,11 @@ fn oversubscribed_memory_is_filtered_with_reasons() {
     let (both, plain, now) = (oversubscribing("both", 2, 25), node("plain", 1), Instant::now());
     let index = index(&[&both, &plain]);
     let why_not = |index: &Index, pod: &PodView, name: &str| {
-        let (demand, view) = (demand(pod), index.view());
+        let (demand, view) = (demand(pod), index.snapshot().view);
         let query = Query::new(&demand, index.config());
         let nodes = view.look_up(&[name], |_| {});
-        assert!(index.rank(&query, &[name], true).fitting.is_empty(), "{name}");
-        index.refusals(&query, &[], &nodes)[0].reason.to_string()
+        assert!(index.snapshot_for(query.demand).rank(&query, &[name], true).fitting.is_empty(), "{name}");
+        index.snapshot_for(query.demand).refusals(&query, &nodes)[0].reason.to_string()
     };
     assert_eq!(
         why_not(&index, &asking("a", 30), "plain"),
@@ -376,7 +387,7 @@ fn oversubscribed_memory_is_filtered_with_reasons() {
     );
     let fits = |index: &Index, pod: &PodView| {
         let demand = demand(pod);
-        index.rank(&Query::new(&demand, index.config()), &["both"], true).fitting.len()
+        index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), &["both"], true).fitting.len()
     };
     assert_eq!([fits(&index, &asking("d", 15)), fits(&index, &pod("d", 1, 40, 0))], [1, 1]);
     index.delete_pod("a");
@@ -415,7 +426,7 @@ fn nodes_with_mig_instances_differ_from_nodes_with_gpus() {
     let demand = demand(&strict);
     for nodes in [[&n1, &n2], [&n2, &n1]] {
         let index = index(&nodes);
-        let outlook = index.feasibility(&demand, AGES);
+        let outlook = index.snapshot_for(&demand).feasibility(&demand, AGES);
         assert_eq!((outlook.now, outlook.ever), (Some(false), true), "{outlook}");
     }
     assert!(demand.kinds().all(|kind| kind.instances));
@@ -494,10 +505,10 @@ fn refused(index: &Index, names: &[String], pod: &PodView) -> String {
     let demand = demand(pod);
     let query = Query::new(&demand, index.config());
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let ranking = index.rank(&query, &names, true);
+    let ranking = index.snapshot_for(query.demand).rank(&query, &names, true);
     assert!(ranking.fitting.is_empty());
     let mut reasons = BTreeMap::new();
-    for refusal in index.refusals(&query, &[], &ranking.failing) {
+    for refusal in index.snapshot_for(query.demand).refusals(&query, &ranking.failing) {
         *reasons.entry(refusal.reason).or_insert(0) += 1;
     }
     reasons.iter().map(|(reason, nodes)| format!("{nodes} {reason}")).collect::<Vec<_>>().join("\n")
@@ -565,7 +576,7 @@ fn node_whose_kubelet_has_no_gpus_takes_no_pods_until_it_has() {
     for (name, node) in [("n1", node("n1", 1)), ("sick", sick), ("instances", instances)] {
         index.apply_gpu_node(name, &node);
     }
-    let closed = |name: &str| index.node(name).expect("it is known").closed.as_deref().map(str::to_owned);
+    let closed = |name: &str| index.snapshot().node(name).expect("it is known").closed.as_deref().map(str::to_owned);
     let show =
         |name: &str, gpus| index.apply_node(name, NodeObject { allocatable_gpus: gpus, ..NodeObject::default() });
     let gone = "divvy-node isn't registered there: the kubelet has 0 allocatable nvidia.com/gpu";
@@ -610,12 +621,12 @@ fn soft_taints_are_due_where_they_differ_from_those_wanted() {
         due
     };
     assert_eq!(due(true), [("free".to_owned(), 1)], "while nothing is expected, whatever is free counts");
-    let revision = index.node("free").expect("known").revision;
+    let revision = index.snapshot().node("free").expect("known").revision;
     for name in ["free", "full", "guarded", "without"] {
         carry(name, [true, false], name == "guarded");
     }
     assert_eq!(
-        index.node("free").expect("known").revision,
+        index.snapshot().node("free").expect("known").revision,
         revision,
         "taints change nothing that is computed of nodes"
     );

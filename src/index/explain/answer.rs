@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::fit::Query;
 use crate::fit::WhyNot;
-use crate::snapshot::Unschedulable;
-use crate::snapshot::{Holder, Node};
+use crate::nodes::Unschedulable;
+use crate::nodes::{Holder, Node};
 
 /// Whether one node could run a pod, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -115,7 +115,7 @@ pub(super) fn host_memory(state: &NodeState) -> Option<Part> {
 
 impl NodeAnswer {
     /// Plans the pod on the node, unless it is too late; with the plan's score if it fits.
-    pub(super) fn of(
+    pub(super) fn planned(
         node: &Node,
         query: &Query<'_>,
         barred: Option<Unschedulable>,

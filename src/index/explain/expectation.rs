@@ -3,7 +3,7 @@
 use divvy_placement::{Expected, Kind};
 use serde::Serialize;
 
-use crate::cluster::Index;
+use crate::snapshot::Snapshot;
 
 /// Requests that `least-fragmentation` ranks nodes by.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,13 +26,13 @@ pub struct ExpectedPart {
     pub kind: Kind,
 }
 
-// === impl Index ===
+// === impl Snapshot ===
 
-impl Index {
+impl Snapshot {
     /// The requests that are expected, so many kinds at most; `None` if there are none.
     pub fn expectation(&self, most: usize) -> Option<Expectation> {
         let expected = self.expected();
-        let pods = self.counted_pods();
+        let pods = self.counted_pods;
         let all: f64 = expected.requests.iter().map(|request| f64::from(request.weight)).sum();
         let part = |Expected { kind, weight }: &Expected| ExpectedPart {
             percent: (1000.0 * f64::from(*weight) / all).round() / 10.0,

@@ -10,13 +10,13 @@ use divvy_api::CardId;
 use divvy_api::annotation::Preferences;
 use divvy_placement::NodeScore;
 
-use crate::cluster::Index;
 use crate::demand::{Demand, Exceeded};
 use crate::fit::Query;
-use crate::fit::{SearchCache, Until};
-use crate::snapshot::Node;
-use crate::snapshot::NodeRef;
-use crate::snapshot::View;
+use crate::fit::Until;
+use crate::nodes::Node;
+use crate::nodes::NodeRef;
+use crate::nodes::View;
+use crate::snapshot::Snapshot;
 
 /// Whether and where a pod fits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,21 +48,21 @@ const MOST_KINDS: usize = 64;
 /// Nodes whose reasons are collected.
 const SAMPLE: usize = 16;
 
-// === impl Index ===
+// === impl Snapshot ===
 
-impl Index {
+impl Snapshot {
     /// Whether and where a pod fits. Where a plan takes a search, cached scores are used. No node is looked at after `patience`:
     /// a new shape of pod costs the most if it fits nowhere.
     pub fn feasibility(&self, demand: &Demand, patience: Duration) -> Feasibility {
         let deadline = Instant::now() + patience;
         let is_late = || Instant::now() >= deadline;
-        let exceeded = self.exceeded(demand);
-        let allowed = demand.avoiding(&exceeded);
-        let (asked, query) = (&Query::new(demand, self.config()), &Query::new(&allowed, self.config()));
-        let view = self.view();
-        let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(&view, asked.place, least);
+        let (view, exceeded) = (&self.view, self.exceeded());
+        let allowed = demand.avoiding(exceeded);
+        let asked = &Query::new(demand, &self.config);
+        let query = &Query::new(&allowed, &self.config);
+        let score = |asked: &NodeRef, least: Option<&NodeScore>| query.rate_quickly(view, asked.place, least);
         let (best, is_certain) = if query.is_slow() {
-            self.best_by_search(query, &view, deadline)
+            self.best_by_search(query, deadline)
         } else {
             let (mut seen, mut is_certain) = (0, true);
             let in_time = |_: &NodeRef| {
@@ -76,29 +76,27 @@ impl Index {
         if !best.is_empty() {
             let name = |(asked, _): (NodeRef, NodeScore)| Some(Arc::clone(&view.node(asked.place)?.name));
             let best = best.into_iter().filter_map(name).collect();
-            return Feasibility { now: Some(true), ever: true, best, nodes, exceeded, ..Feasibility::default() };
+            return Feasibility {
+                now: Some(true),
+                ever: true,
+                best,
+                nodes,
+                exceeded: exceeded.to_vec(),
+                ..Feasibility::default()
+            };
         }
         let deadline = Instant::now() + patience;
         let is_late = || Instant::now() >= deadline;
-        let ever = could_ever(&view, asked, is_late);
+        let ever = could_ever(view, asked, is_late);
         let sample = view.all().step_by((nodes / SAMPLE).max(1)).take_while(|_| !is_late());
         let why_not = |node: &Arc<Node>| {
             let by_gpus = || if ever { node.why_not(asked) } else { Some(node.why_never(asked)?.reason) };
-            node.why_over_quota(asked, &exceeded).or_else(by_gpus)
+            node.why_over_quota(asked, exceeded).or_else(by_gpus)
         };
         let of_cards: Vec<_> = sample.map(|asked| view.node(asked.place).and_then(&why_not)).collect();
-        let would_do = |asked: &NodeRef| {
-            let search = |node: &Arc<Node>| query.rate(node).is_some();
-            !is_late()
-                && if query.is_slow() {
-                    view.node(asked.place).is_some_and(search)
-                } else {
-                    score(asked, None).is_some()
-                }
-        };
         let barred = view
             .unschedulable_nodes()
-            .filter(|(asked, _)| would_do(asked))
+            .filter(|(asked, _)| !is_late() && fits(query, view, asked.place))
             .map(|(_, unschedulable)| Arc::from(unschedulable.reason()));
         Feasibility {
             now: is_certain.then_some(false),
@@ -107,15 +105,16 @@ impl Index {
             nodes,
             asked: of_cards.len(),
             reasons: grouped(of_cards.into_iter().flatten().chain(barred)),
-            exceeded,
-            used_up: self.used_up(demand),
+            exceeded: exceeded.to_vec(),
+            used_up: self.pod.used_up.clone(),
         }
     }
 
     /// The best nodes, and whether an empty list is certain.
-    fn best_by_search(&self, query: &Query<'_>, view: &View, deadline: Instant) -> (Vec<(NodeRef, NodeScore)>, bool) {
+    fn best_by_search(&self, query: &Query<'_>, deadline: Instant) -> (Vec<(NodeRef, NodeScore)>, bool) {
+        let view = &self.view;
         let asked: Vec<NodeRef> = view.open().collect();
-        SearchCache::with(&self.searches, query, |scores| {
+        self.with_searched(query, |scores| {
             loop {
                 let are_all = scores.ask(query, view, &asked, AT_A_TIME, Some(deadline));
                 scores.search(query, view, &asked, Until::Late(deadline));
@@ -126,6 +125,14 @@ impl Index {
             }
         })
     }
+}
+
+/// Whether the pod fits on a node, scheduled or not.
+fn fits(query: &Query<'_>, view: &View, place: u32) -> bool {
+    if query.is_slow() {
+        return view.node(place).is_some_and(|node| query.rate(node).is_some());
+    }
+    query.rate_quickly(view, place, None).is_some()
 }
 
 /// Reasons with how often each comes, the most frequent first.

@@ -4,9 +4,9 @@ use divvy_api::{Card, Memory};
 use divvy_placement::Held;
 use serde::Serialize;
 
-use crate::cluster::Index;
 use crate::explain::answer::{Part, host_memory};
-use crate::snapshot::Node;
+use crate::nodes::Node;
+use crate::snapshot::Snapshot;
 
 /// A node with its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,12 +55,12 @@ pub struct CardOverview {
     pub pods: u32,
 }
 
-// === impl Index ===
+// === impl Snapshot ===
 
-impl Index {
+impl Snapshot {
     /// All nodes by name.
     pub fn overview(&self) -> Vec<NodeOverview> {
-        let mut nodes: Vec<NodeOverview> = self.nodes().iter().map(|node| NodeOverview::of(node)).collect();
+        let mut nodes: Vec<NodeOverview> = self.nodes().map(|node| NodeOverview::new(node)).collect();
         nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         nodes
     }
@@ -69,7 +69,7 @@ impl Index {
 // === impl NodeOverview ===
 
 impl NodeOverview {
-    fn of(node: &Node) -> Self {
+    fn new(node: &Node) -> Self {
         Self {
             name: node.name.to_string(),
             closed: node.closed.as_ref().map(ToString::to_string),

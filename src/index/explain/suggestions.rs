@@ -21,8 +21,8 @@ use serde::Serialize;
 use crate::cluster::Index;
 use crate::demand::{Demand, SchedulingConfig};
 use crate::fit::Query;
+use crate::nodes::{Holder, Node, View};
 use crate::pod::{PodEnd, PodView};
-use crate::snapshot::{Holder, Node, View};
 
 /// A change that would let the pod run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -170,16 +170,17 @@ impl Index {
     /// Suggestions for a pod that waits for a node; none for one that the scheduler can place as things are. No more is tried
     /// after `patience`.
     pub fn suggest(&self, pod: &PodView, objects: &Objects, patience: Duration) -> Vec<Suggestion> {
-        let demand = match Demand::of(pod, self.config()) {
+        let demand = match Demand::read(pod, self.config()) {
             Ok(Some(demand)) if pod.node.is_none() && !pod.ended => demand,
             _ => return Vec::new(),
         };
-        let exceeded = self.exceeded(&demand);
-        let (allowed, view) = (demand.avoiding(&exceeded), self.view());
+        let snapshot = self.snapshot_for(&demand);
+        let exceeded = snapshot.exceeded();
+        let allowed = demand.avoiding(exceeded);
         let search = Search {
             config: self.config(),
             objects,
-            view: &view,
+            view: &snapshot.view,
             demand: &allowed,
             query: Query::new(&allowed, self.config()),
             deadline: Instant::now() + patience,
@@ -194,10 +195,10 @@ impl Index {
             return suggestions;
         }
         suggestions.extend(search.by_node());
-        suggestions.extend(search.by_quota(&demand, &exceeded));
+        suggestions.extend(search.by_quota(&demand, exceeded));
         suggestions.extend(search.by_end_of_pods());
         suggestions.extend(search.by_smaller_request());
-        suggestions.extend(search.by_annotation(pod, &exceeded));
+        suggestions.extend(search.by_annotation(pod, exceeded));
         suggestions.sort_by_key(|suggestion| suggestion.change.order());
         suggestions
     }

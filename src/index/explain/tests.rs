@@ -133,7 +133,7 @@ fn explanation_follows_the_phase_of_the_pod() {
 fn own_reservation_counts_as_free_for_the_pod_alone() {
     let index = index(&[node("n1", 1)]);
     let p = pod("p", 1, 30, 0);
-    let demand = Arc::new(Demand::of(&p, index.config()).expect("a request").expect("cards"));
+    let demand = Arc::new(Demand::read(&p, index.config()).expect("a request").expect("cards"));
     index.reserve(&demand, "n1", Instant::now()).expect("an empty card");
     assert!(index.explain(&p, AGES).nodes[0].fits == Fits::Now);
     assert!(index.explain(&pod("q", 1, 30, 0), AGES).nodes[0].fits == Fits::Later);
@@ -176,8 +176,8 @@ fn unschedulable_nodes_do_not_fit() {
     let nowhere = "0/4 nodes are available: 2 node(s) had no Node object (GPUs fit), 1 node(s) were cordoned (GPUs fit), \
                    1 node(s) were not ready (GPUs fit)";
     assert_eq!(index.explain(&p, AGES).verdict, nowhere);
-    let demand = Demand::of(&p, index.config()).expect("a request").expect("cards");
-    assert_eq!(index.feasibility(&demand, AGES).to_string(), nowhere);
+    let demand = Demand::read(&p, index.config()).expect("a request").expect("cards");
+    assert_eq!(index.snapshot_for(&demand).feasibility(&demand, AGES).to_string(), nowhere);
     index.apply_gpu_node("gone", &node("gone", 1));
     assert!(index.explain(&p, AGES).fitting == 0, "a report is no Node");
     index.apply_node("gone", NodeObject::default());
@@ -233,9 +233,9 @@ fn expected_requests_rank_nodes_as_in_prioritize() {
     }
     let after = index.explain(&asked, AGES);
     assert_eq!(order(&after)[0].0, "wide", "another 20 GiB still fit there");
-    let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
+    let demand = Demand::read(&asked, index.config()).expect("a request").expect("cards");
     let names = ["tight", "wide"];
-    let mut told = index.rank(&Query::new(&demand, index.config()), &names, true).fitting;
+    let mut told = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), &names, true).fitting;
     let told: Vec<(String, i64)> =
         ranked(&mut told).map(|(asked, _, score)| (names[asked.name].to_owned(), score)).collect();
     assert_eq!(order(&after), told);
@@ -278,11 +278,11 @@ fn feasibility_looks_at_no_more_nodes_than_there_is_time_for() {
         index.apply_gpu_node(name, &full);
     }
     for pod in [pod("single", 1, 1, 0), pod("several", 2, 1, 0)] {
-        let demand = Demand::of(&pod, index.config()).expect("a request").expect("cards");
-        let late = index.feasibility(&demand, Duration::ZERO);
+        let demand = Demand::read(&pod, index.config()).expect("a request").expect("cards");
+        let late = index.snapshot_for(&demand).feasibility(&demand, Duration::ZERO);
         assert_eq!((late.now, late.ever, late.asked), (None, true, 0), "{}", pod.name);
         assert_eq!(late.to_string(), "unknown: not all nodes were evaluated in time");
-        let all = index.feasibility(&demand, AGES);
+        let all = index.snapshot_for(&demand).feasibility(&demand, AGES);
         assert_eq!((all.now, all.asked > 0), (Some(false), true), "{}", pod.name);
     }
 }

@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use super::feasibility::{Feasibility, grouped};
-use crate::cluster::Index;
 use crate::demand::Demand;
 use crate::fit::{Query, ReasonSummaries};
-use crate::snapshot::Node;
+use crate::nodes::Node;
+use crate::snapshot::Snapshot;
 
-// === impl Index ===
+// === impl Snapshot ===
 
-impl Index {
+impl Snapshot {
     /// Why a pod that waits has no place, with its group's reason if that waits as a whole; `None` if a node would take it. Takes
     /// up to a microsecond for each node.
     pub fn why_unplaced(&self, demand: &Demand) -> Option<String> {
-        if let Some(reason) = self.group_waits(demand) {
+        if let Some(reason) = &self.pod.group_waits {
             return Some(reason.to_string());
         }
-        let exceeded = self.exceeded(demand);
-        let (query, view) = (Query::new(demand, self.config()), self.view());
+        let query = Query::new(demand, &self.config);
+        let view = &self.view;
         let mut summaries = ReasonSummaries::default();
         let mut why_not = |place: u32| {
             let node = view.node(place)?;
-            let by_gpus = || summaries.why_not(&query, &view, (place, node));
-            node.why_not_open(demand).or_else(|| node.why_over_quota(&query, &exceeded)).or_else(by_gpus)
+            let by_gpus = || summaries.why_not(&query, view, (place, node));
+            node.why_not_open(demand).or_else(|| node.why_over_quota(&query, self.exceeded())).or_else(by_gpus)
         };
         let reasons: Vec<Arc<str>> = view.all().filter_map(|asked| why_not(asked.place)).collect();
         let nodes = view.len();

@@ -7,8 +7,8 @@ use divvy_placement::{
 };
 
 use crate::demand::{Demand, Policies, SchedulingConfig};
-use crate::snapshot::Node;
-use crate::snapshot::View;
+use crate::nodes::Node;
+use crate::nodes::View;
 
 /// A demand, with what is worked out once for all nodes.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use divvy_placement::{Lacking, NoPlan, NodeState, Plan, Reason, plan, summary};
 
 use crate::demand::{Demand, Exceeded};
 use crate::fit::Query;
-use crate::snapshot::View;
-use crate::snapshot::{Holder, Node};
+use crate::nodes::View;
+use crate::nodes::{Holder, Node};
 
 /// Texts of the reasons in one answer.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-use crate::snapshot::NodeRef;
+use crate::nodes::NodeRef;
 
 /// Scores for the shapes of pods that came lately, at most `MOST`. `S` is what is kept for a shape.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! Scores of nodes for pods whose plans take a search, cached by shape: only nodes that have changed are searched again.
 
 use std::cmp::Reverse;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use divvy_api::annotation::PolicyName;
@@ -10,8 +9,7 @@ use divvy_placement::NodeScore;
 use crate::demand::{Policies, Shape};
 use crate::fit::Query;
 use crate::fit::score_cache::{ScoreCache, Scores};
-use crate::snapshot::{NodeRef, View};
-use crate::unpoisoned;
+use crate::nodes::{NodeRef, View};
 
 /// Score of a node for a pod, as far as it is known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +35,10 @@ pub(crate) enum Until {
 }
 
 /// Cached scores of pods whose plans take a search.
-pub(crate) type SearchCache = ScoreCache<(Shape, PolicyName, PolicyName), Scores<Rating>, MOST_SHAPES>;
+pub(crate) type SearchCache = ScoreCache<SearchKey, Scores<Rating>, MOST_SHAPES>;
+
+/// Shape of pods, and the policies for cards and nodes: pods with one key have the same scores.
+pub(crate) type SearchKey = (Shape, PolicyName, PolicyName);
 
 /// Most shapes of pods whose scores are cached. A score takes 64 bytes: 10 MiB for 32 shapes and 5 000 nodes.
 const MOST_SHAPES: usize = 32;
@@ -73,19 +74,10 @@ impl From<Option<NodeScore>> for Rating {
 // === impl SearchCache ===
 
 impl SearchCache {
-    /// Changes the scores of the query's shape, which are taken out of the cache meanwhile. Scores of random policies aren't
-    /// kept.
-    pub(crate) fn with<R>(cache: &Mutex<Self>, query: &Query<'_>, change: impl FnOnce(&mut Scores<Rating>) -> R) -> R {
+    /// Key of the scores of pods like this one; `None` with random policies, of which no scores are kept.
+    pub(crate) fn key(query: &Query<'_>) -> Option<SearchKey> {
         let Policies { cards, nodes } = &query.policies;
-        let key = (query.demand.shape(), cards.name, nodes.name);
-        let is_kept = !query.policies.is_random();
-        let known = is_kept.then(|| unpoisoned(cache.lock()).take(&key)).flatten();
-        let mut scores = known.unwrap_or_default();
-        let result = change(&mut scores);
-        if is_kept {
-            unpoisoned(cache.lock()).put(key, scores);
-        }
-        result
+        (!query.policies.is_random()).then(|| (query.demand.shape(), cards.name, nodes.name))
     }
 }
 

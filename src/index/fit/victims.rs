@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Instant;
 
 use crate::fit::Query;
-use crate::snapshot::{Holder, Node};
+use crate::nodes::{Holder, Node};
 
 // === impl Query ===
 
@@ -17,18 +17,13 @@ impl Query<'_> {
     /// and nobody can be evicted from it: a victim that isn't on the node is an error to the scheduler.
     pub fn victims(&self, node: &Node, given: &[String], deadline: Instant) -> Option<Vec<String>> {
         let is_given = |holder: &Holder| given.iter().any(|uid| *uid == *holder.uid);
-        let is_lower = |holder: &Holder| holder.priority < self.demand.priority;
         let fits_without = |more: &[&Holder]| {
-            let is_gone = |holder: &Holder| {
-                let is_evicted = is_given(holder) || more.iter().any(|gone| gone.uid == holder.uid);
-                is_evicted || (holder.is_nominated && is_lower(holder))
-            };
-            Instant::now() < deadline
-                && self.fits(node, &node.state_without(|holder| is_gone(holder) || holder.uid == self.demand.uid))
+            let is_evicted = |holder: &Holder| is_given(holder) || more.iter().any(|gone| gone.uid == holder.uid);
+            Instant::now() < deadline && self.fits_without(node, is_evicted)
         };
         let mut more: Vec<&Holder> = Vec::new();
         if !fits_without(&more) {
-            let may_go = |holder: &&Holder| is_lower(holder) && !holder.is_nominated && !is_given(holder);
+            let may_go = |holder: &&Holder| self.is_above(holder) && !holder.is_nominated && !is_given(holder);
             more.extend(node.holders.iter().filter(may_go));
             more.sort_by_key(|holder| Reverse(holder.priority));
             if !fits_without(&more) {
@@ -45,5 +40,16 @@ impl Query<'_> {
         }
         let uids = given.iter().cloned().chain(more.iter().map(|holder| holder.uid.to_string()));
         Some(uids.collect::<Vec<_>>()).filter(|uids| !uids.is_empty())
+    }
+
+    /// Whether the pod fits once these are evicted, as room that is kept for a pod of lower priority is free.
+    fn fits_without(&self, node: &Node, is_evicted: impl Fn(&Holder) -> bool) -> bool {
+        let makes_way = |holder: &Holder| holder.is_nominated && self.is_above(holder);
+        let is_gone = |holder: &Holder| is_evicted(holder) || makes_way(holder) || holder.uid == self.demand.uid;
+        self.fits(node, &node.state_without(is_gone))
+    }
+
+    fn is_above(&self, holder: &Holder) -> bool {
+        holder.priority < self.demand.priority
     }
 }

@@ -16,9 +16,9 @@ use foldhash::fast::RandomState;
 
 use crate::demand::{Demand, Shape};
 use crate::fit::{Query, ScoreCache, Scores};
-use crate::snapshot::Node;
-use crate::snapshot::NodeRef;
-use crate::snapshot::View;
+use crate::nodes::Node;
+use crate::nodes::NodeRef;
+use crate::nodes::View;
 
 /// Everything that is known of nodes by one set of expected requests.
 #[derive(Debug, Default)]
@@ -135,24 +135,6 @@ const MOST_ALLOCATABLE: usize = 40_000;
 // === impl FragmentationScorer ===
 
 impl FragmentationScorer {
-    /// Sets the expected requests.
-    pub(crate) fn expect(&mut self, expected: Arc<ExpectedRequests>) {
-        let scores = self.emptied_scores();
-        *self = Self { expected, hardware: usize::MAX, scores, is_behind: true, ..Self::default() };
-    }
-
-    /// Cache with its shapes but without scores, which are computed again in advance.
-    fn emptied_scores(&mut self) -> ScoreCache<Key, ShapeScores, MOST_SHAPES> {
-        let mut scores = std::mem::take(&mut self.scores);
-        scores.all_mut().for_each(|shape| shape.by_place.clear());
-        scores
-    }
-
-    /// The expected requests.
-    pub(crate) fn expected(&self) -> &Arc<ExpectedRequests> {
-        &self.expected
-    }
-
     /// Scores nodes where the pod fits; without `all` only the best of them. `own` is the place where the pod has a
     /// reservation.
     pub(crate) fn rank(
@@ -170,13 +152,13 @@ impl FragmentationScorer {
         let known = self.scores.take(&key);
         let is_first = known.is_none() && !all;
         self.is_behind |= known.is_none();
-        let mut shape = known.unwrap_or_else(|| ShapeScores::of(query));
+        let mut shape = known.unwrap_or_else(|| ShapeScores::new(query));
         let (mut rated, mut new) = (Vec::with_capacity(asked.len()), Vec::new());
         for asked in asked {
             let worth = match own_at(asked.place) {
-                Some((_, cards, node)) => {
-                    cards.at(0).and_then(|cards| self.worth(query, (node, &NodeState::of(node, &self.forecast)), cards))
-                }
+                Some((_, cards, node)) => cards
+                    .at(0)
+                    .and_then(|cards| self.worth(query, (node, &NodeState::new(node, &self.forecast)), cards)),
                 None => shape.by_place.get(*asked).unwrap_or_else(|| {
                     new.push(*asked);
                     None
@@ -223,28 +205,40 @@ impl FragmentationScorer {
         scored
     }
 
-    /// Applies the changes since the last query.
+    /// Applies the changes since the last query, unless that was by a later view.
     fn catch_up(&mut self, view: &View) {
-        if self.hardware != view.hardware().len() {
-            let expected = Arc::clone(&self.expected);
-            let (forecast, hardware) = (Forecast::new(&expected, view.hardware()), view.hardware().len());
-            let scores = self.emptied_scores();
-            let sums = Sums { free: vec![0; hardware], ..Sums::default() };
-            *self = Self { expected, forecast, hardware, sums, changes: WEIGHTS_FOR, scores, ..Self::default() };
+        if view.version() <= self.version {
+            return;
+        }
+        let hardware = view.hardware().len();
+        if self.hardware != hardware || !Arc::ptr_eq(&self.expected, view.expected()) {
+            // The shapes stay: their scores are computed again in advance.
+            let mut scores = std::mem::take(&mut self.scores);
+            scores.all_mut().for_each(|shape| shape.by_place.clear());
+            *self = Self {
+                expected: Arc::clone(view.expected()),
+                forecast: Forecast::new(view.expected(), view.hardware()),
+                hardware,
+                sums: Sums { free: vec![0; hardware], ..Sums::default() },
+                changes: WEIGHTS_FOR,
+                scores,
+                is_behind: true,
+                ..Self::default()
+            };
         }
         if self.nodes.len() < view.places() {
             self.nodes.resize_with(view.places(), NodeState::default);
         }
         for (place, revision, node) in view.changed_since(self.version) {
             if self.nodes[place].revision != revision {
-                let now = node.map_or_else(NodeState::default, |node| NodeState::of(node, &self.forecast));
+                let now = node.map_or_else(NodeState::default, |node| NodeState::new(node, &self.forecast));
                 self.sums.add(&now);
                 self.sums.subtract(&std::mem::replace(&mut self.nodes[place], now));
                 self.changes += 1;
                 self.is_behind = true;
             }
         }
-        self.version = self.version.max(view.version());
+        self.version = view.version();
         if self.changes >= WEIGHTS_FOR {
             let Sums { free, capacity, multi_gpu_slots } = &self.sums;
             self.slot_weights = self.forecast.slot_weights(free.iter().sum(), *capacity, multi_gpu_slots);
@@ -320,7 +314,7 @@ impl FragmentationScorer {
         let (node, ground) = (view.node(place)?, view.ground(place)?);
         match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
             Some(now) => self.worth(query, (node, now), ground),
-            None => self.worth(query, (node, &NodeState::of(node, &self.forecast)), ground), // a later view was here
+            None => self.worth(query, (node, &NodeState::new(node, &self.forecast)), ground), // a later view was here
         }
     }
 
@@ -388,7 +382,7 @@ impl FragmentationScorer {
 // === impl ShapeScores ===
 
 impl ShapeScores {
-    fn of(query: &Query<'_>) -> Self {
+    fn new(query: &Query<'_>) -> Self {
         let sample = (!query.takes_a_search()).then(|| Arc::new(query.demand.clone()));
         Self { sample, ..Self::default() }
     }
@@ -397,7 +391,7 @@ impl ShapeScores {
 // === impl NodeState ===
 
 impl NodeState {
-    fn of(node: &Node, forecast: &Forecast) -> Self {
+    fn new(node: &Node, forecast: &Forecast) -> Self {
         let capacity = node.cards().iter().filter(|card| card.is_healthy()).map(capacity).sum();
         let is_busy = node.state.held.iter().any(|held| held.busy > 0);
         Self { revision: node.revision, outlook: forecast.node_outlook(node.remains()), capacity, is_busy }

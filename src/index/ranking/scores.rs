@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use divvy_placement::NodeScore;
 
-use crate::snapshot::NodeRef;
+use crate::nodes::NodeRef;
 
 /// `MaxExtenderPriority`.
 pub const BEST_SCORE: i64 = 10;

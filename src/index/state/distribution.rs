@@ -85,7 +85,7 @@ mod tests {
         for number in 0..pods {
             let gib = [8, 8, 8, 20][(number % 4) as usize];
             let demand =
-                Demand::of(&pod("p", 1, gib, 0), &SchedulingConfig::default()).expect("a request").expect("cards");
+                Demand::read(&pod("p", 1, gib, 0), &SchedulingConfig::default()).expect("a request").expect("cards");
             distribution.count(&demand);
             due += u32::from(distribution.due().is_some());
         }

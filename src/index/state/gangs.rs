@@ -8,6 +8,7 @@ use super::{ClusterState, Parked};
 use crate::demand::Demand;
 use crate::pod::PodView;
 use crate::pod_group::{PodGroup, PodGroupApi, PodGroupSpec};
+use crate::snapshot::GroupOnNodes;
 
 /// `PodGroup`s, and the pods that name one.
 #[derive(Debug, Default)]
@@ -226,16 +227,16 @@ impl ClusterState {
         (missing, placed)
     }
 
-    /// Nodes where other pods of a pod's group are or have GPUs reserved, and how many have none yet, this one included.
-    pub(crate) fn nodes_of_group(&self, demand: &Demand) -> Option<(Vec<String>, usize)> {
+    /// Where other pods of a pod's group are.
+    pub(super) fn nodes_of_group(&self, demand: &Demand) -> Option<GroupOnNodes> {
         let members = self.gangs.groups.get(demand.group.as_ref()?)?;
         let node = |uid: &Arc<str>| {
             let reserved = self.reservation_of(uid).map(|reservation| reservation.planned.node.clone());
             reserved.or_else(|| self.requested.node_of(uid).map(ToString::to_string))
         };
         let others = members.keys().filter(|uid| **uid != demand.uid);
-        let nodes: Vec<String> = others.filter_map(node).collect();
-        let waiting = members.len().saturating_sub(nodes.len()).max(1);
-        Some((nodes, waiting))
+        let placed: Vec<String> = others.filter_map(node).collect();
+        let waiting = members.len().saturating_sub(placed.len()).max(1);
+        Some(GroupOnNodes { placed, waiting })
     }
 }

@@ -9,8 +9,8 @@ use divvy_placement::{NodeState, plan};
 
 use super::{ClusterState, InVain, Touched};
 use crate::demand::Demand;
+use crate::nodes::Holder;
 use crate::pod::PodView;
-use crate::snapshot::Holder;
 use crate::state::queue::Why;
 use crate::state::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
 

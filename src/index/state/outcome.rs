@@ -46,7 +46,7 @@ impl Outcome {
 
 impl Outcomes {
     /// Number of reservations with this outcome.
-    pub fn of(&self, outcome: Outcome) -> u64 {
+    pub fn get(&self, outcome: Outcome) -> u64 {
         self.counts[outcome as usize]
     }
 

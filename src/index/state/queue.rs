@@ -90,7 +90,7 @@ pub(crate) struct Parked {
 impl Queue {
     /// Adds a pod, or moves it to the line where it belongs now. A group whose pods become more is tried again.
     pub(crate) fn add(&mut self, demand: &Demand) {
-        let key = Key::of(demand);
+        let key = Key::new(demand);
         let known = self.known.get(&demand.uid).and_then(|(number, _)| self.lines.get(number));
         if known.is_some_and(|line| line.key == key) {
             return;
@@ -284,7 +284,7 @@ impl Why {
 // === impl Key ===
 
 impl Key {
-    fn of(demand: &Demand) -> Self {
+    fn new(demand: &Demand) -> Self {
         let group = demand.group.as_ref();
         group.map_or_else(|| Self::Pods(demand.class()), |group| Self::Group(Arc::clone(group)))
     }

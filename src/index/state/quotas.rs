@@ -9,7 +9,7 @@ use divvy_api::{Card, GpuRequest, Share, Totals};
 use divvy_placement::{Hardware, Taken, is_allowed};
 
 use crate::demand::{Demand, Exceeded, pattern};
-use crate::snapshot::Holder;
+use crate::nodes::Holder;
 
 /// The quotas, and the counts that they are compared with.
 #[derive(Debug, Default)]
@@ -248,29 +248,32 @@ impl Quotas {
     /// Why the pod can have no GPU before others of its namespace end, whichever models nodes have or may come to have. A quota
     /// on some models refuses only pods that name those.
     pub(crate) fn used_up(&self, demand: &Demand) -> Option<Arc<str>> {
-        let (quotas, wanted) = (self.by_namespace.get(&demand.namespace)?, least(demand));
-        let problem = |named: Option<&String>| {
-            quotas.iter().filter(|(_, quota)| quota.counts_all(named)).find_map(|(name, quota)| {
-                quota.problem(name, &wanted, &self.used(&demand.namespace, quota, &[])).map(Arc::from)
-            })
-        };
         let named = &demand.preferences.models;
         if named.is_empty() {
-            return problem(None);
+            return self.used_up_for(demand, None);
         }
-        let problems: Option<Vec<Arc<str>>> = named.iter().map(|name| problem(Some(name))).collect();
+        let problems: Option<Vec<Arc<str>>> = named.iter().map(|name| self.used_up_for(demand, Some(name))).collect();
         problems?.into_iter().next()
+    }
+
+    /// Why the quotas that count all models refuse the pod which it allows by this pattern; `None`: all models at all.
+    fn used_up_for(&self, demand: &Demand, named: Option<&String>) -> Option<Arc<str>> {
+        let wanted = least(demand);
+        let mut quotas = self.by_namespace.get(&demand.namespace)?.iter().filter(|(_, quota)| quota.counts_all(named));
+        let problem = quotas.find_map(|(name, quota)| {
+            let used = self.used(&demand.namespace, quota, &[]);
+            quota.problem(name, &wanted, &used)
+        });
+        problem.map(Arc::from)
     }
 
     /// Why no `least` of these pods of a namespace can have GPUs at the same time, whichever models nodes have. A pod counts for
     /// the quotas of all models, and for those of all models that it names.
     pub(crate) fn used_up_by(&self, namespace: &str, pods: &[Arc<Demand>], least: usize) -> Option<Arc<str>> {
         let problem = |(name, quota): (&String, &Quota)| {
-            let counts = |demand: &Demand| {
-                let named = &demand.preferences.models;
-                quota.counts_all(None) || (!named.is_empty() && named.iter().all(|named| quota.counts_all(Some(named))))
+            let amounts = |demand: &Arc<Demand>| {
+                if quota.counts_wherever(demand) { self::least(demand) } else { Totals::default() }
             };
-            let amounts = |demand: &Arc<Demand>| if counts(demand) { self::least(demand) } else { Totals::default() };
             let wanted = sum_of_least(&pods.iter().map(amounts).collect::<Vec<_>>(), least);
             quota.problem(name, &wanted, &self.used(namespace, quota, &[]))
         };
@@ -283,6 +286,12 @@ impl Quotas {
 impl Quota {
     fn counts(&self, model: &str) -> bool {
         is_allowed(model, &self.models, &[])
+    }
+
+    /// Whether a pod counts for it on whichever GPUs it gets.
+    fn counts_wherever(&self, demand: &Demand) -> bool {
+        let named = &demand.preferences.models;
+        self.counts_all(None) || (!named.is_empty() && named.iter().all(|named| self.counts_all(Some(named))))
     }
 
     /// Whether all models count that a pod allows by this pattern; `None`: all models at all.

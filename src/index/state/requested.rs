@@ -6,7 +6,7 @@ use std::sync::Arc;
 use divvy_api::pod::wire::Resources;
 use foldhash::fast::RandomState;
 
-use crate::snapshot::PODS;
+use crate::nodes::PODS;
 
 /// Sums of requests by node, as the scheduler has them.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl Requested {
     }
 
     /// What a pod requests of its node.
-    pub(crate) fn of(&self, uid: &str) -> Option<&Resources> {
+    pub(crate) fn requests(&self, uid: &str) -> Option<&Resources> {
         self.pods_on_nodes.get(uid).map(|pod| &pod.requests)
     }
 

@@ -114,7 +114,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
 
 /// Counts all shares that nodes report, as the pods can't be read.
 fn believe(index: &Index) {
-    for node in index.nodes() {
+    for node in index.snapshot().nodes() {
         for holder in &node.holders {
             let [uid, namespace] = [&holder.uid, &holder.namespace].map(ToString::to_string);
             let pod = PodView { uid, namespace, node: Some(node.name.to_string()), ..PodView::default() };

@@ -41,7 +41,7 @@ fn of_models(cards: usize, models: &str) -> Value {
 /// The review of the pod, and how often a model was compared with a pattern.
 fn review_counted(index: &Index, pod: &Value) -> (Reply, u64) {
     // Nothing is left out for lack of time, as it would be in a review.
-    let fits = |demand: &Demand| Some(index.feasibility(demand, Duration::from_secs(1 << 20)));
+    let fits = |demand: &Demand| Some(index.snapshot_for(demand).feasibility(demand, Duration::from_secs(1 << 20)));
     let (body, before) = (question("CREATE", "Pod", pod.clone(), Value::Null).to_string(), matchings());
     let reply = reply(&review(body.as_bytes(), Endpoint::Mutate, &Settings::default(), &fits).body);
     (reply, matchings() - before)

@@ -189,7 +189,7 @@ impl World {
 
     /// What a pod's containers hold by this plan, in admission order. Of the GPUs that it may draw a container draws the first.
     fn shares(&self, pod: &PodView, planned: &Planned) -> Vec<(ContainerRequest, Vec<&CardStatus>)> {
-        let demand = Demand::of(pod, self.leader.index.config()).expect("a request").expect("cards");
+        let demand = Demand::read(pod, self.leader.index.config()).expect("a request").expect("cards");
         let cards = || self.reports.iter().flat_map(|node| &node.status.as_ref().expect("a status").cards);
         let held = demand.containers.into_iter().map(|container| {
             let PlannedCards { chosen, reused } = &planned.containers[&container.name];

@@ -19,12 +19,12 @@ use super::*;
 /// The best that plans find on each node, asked one by one.
 fn by_hand(extender: &Extender, demand: &Demand) -> Vec<(String, NodeScore)> {
     let Policies { cards, nodes } = demand.policies(extender.index.config());
-    let rate = |node: Arc<Node>| {
+    let rate = |node: &Arc<Node>| {
         let plan = plan(&node.state, &demand.request(), &cards).ok()?;
         let score = score(&node.state, &demand.request(), &plan, &nodes);
         (node.refusal(demand).is_none()).then(|| (node.name.to_string(), score))
     };
-    extender.index.nodes().into_iter().filter_map(rate).collect()
+    extender.index.snapshot().nodes().filter_map(rate).collect()
 }
 
 const NAMES: [&str; 7] = ["n0", "n1", "n2", "n3", "n4", "n5", "n6"];
@@ -101,7 +101,7 @@ impl Machines {
 
 /// What is said of a pod must be what plans say.
 fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), TestCaseError> {
-    let demand = Demand::of(pod, extender.index.config()).expect("a request").expect("cards");
+    let demand = Demand::read(pod, extender.index.config()).expect("a request").expect("cards");
     let rated = by_hand(extender, &demand);
     let best = rated.iter().map(|(_, score)| *score).max();
     let as_good = rated.iter().filter(|(_, score)| best.is_some_and(|best| score.is_as_good_as(&best)));
@@ -127,7 +127,7 @@ fn ask(extender: &Extender, pod: &PodView, machines: &Machines) -> Result<(), Te
     let found: Vec<u64> = answer.as_array().expect("scores").iter().filter_map(|host| host["Score"].as_u64()).collect();
     prop_assert_eq!(found, expected.map(|score| score as u64));
 
-    let outlook = extender.index.feasibility(&demand, AGES);
+    let outlook = extender.index.snapshot_for(&demand).feasibility(&demand, AGES);
     let open = rated.iter().filter(|(name, _)| machines.bar(name).is_none());
     let mut scores: Vec<NodeScore> = open.map(|(_, score)| *score).collect();
     scores.sort_unstable_by(|one, other| other.cmp(one));

@@ -3,6 +3,7 @@
 use divvy_api::names::CLIQUE;
 
 use super::*;
+use crate::nodes::NodeRef;
 use crate::pod_group::{PodGroup, PodGroupApi};
 use crate::ranking::shortlist;
 
@@ -36,7 +37,7 @@ fn show(index: &Index, name: &str, pods: usize) -> Vec<PodView> {
 /// The node that a scheduler without wishes of its own gets.
 fn best(index: &Index, pod: &PodView, names: &[&str]) -> String {
     let demand = demand(pod);
-    let mut fitting = index.rank(&Query::new(&demand, index.config()), names, false).fitting;
+    let mut fitting = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), names, false).fitting;
     shortlist(&mut fitting, 1);
     names[fitting[0].0.name].to_owned()
 }
@@ -84,7 +85,7 @@ fn clique_changes_no_fit_and_no_better_plan() {
     assert_eq!(best(&index, &part, &names), "a1", "a better plan counts first");
     let fitting = |pod: &PodView| {
         let demand = demand(pod);
-        let ranking = index.rank(&Query::new(&demand, index.config()), &names, true);
+        let ranking = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), &names, true);
         let names = |nodes: Vec<NodeRef>| nodes.into_iter().map(|node| names[node.name]).collect::<Vec<_>>();
         names(ranking.fitting.into_iter().map(|(node, _)| node).collect())
     };
@@ -98,7 +99,7 @@ fn label_of_the_node_comes_before_the_daemons_report() {
     let label = |name: &str, clique: Option<&str>| {
         let labels = clique.map(|clique| (CLIQUE.to_owned(), clique.to_owned())).into_iter().collect();
         index.apply_node(name, NodeObject { labels, ..NodeObject::default() });
-        index.node(name).expect("it is known").clique.as_deref().map(str::to_owned)
+        index.snapshot().node(name).expect("it is known").clique.as_deref().map(str::to_owned)
     };
     assert_eq!(label("a1", None).as_deref(), Some("a.0"));
     assert_eq!(label("b1", Some("rack-7")).as_deref(), Some("rack-7"));

@@ -23,7 +23,7 @@ fn member(name: &str, cards: u32, gib: u64) -> PodView {
 }
 
 fn waits(index: &Index, pod: &PodView) -> String {
-    index.group_waits(&demand(pod)).as_deref().unwrap_or_default().to_owned()
+    index.snapshot_for(&demand(pod)).pod.group_waits.as_deref().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -39,12 +39,12 @@ fn group_is_placed_as_a_whole_or_waits_as_a_whole() {
     }
     assert_eq!(placed(&index, now), [], "too few");
     index.apply_pod(&member("d"), now);
-    let before = index.view().version();
+    let before = index.snapshot().view.version();
     assert_eq!(placed(&index, now), [], "three would fit");
     assert_eq!(held(&index, "n1").iter().sum::<u64>(), 40, "nothing is held for them");
-    let after = index.view().version();
+    let after = index.snapshot().view.version();
     assert!(after > before, "it has been tried");
-    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), after), "once");
+    assert_eq!((placed(&index, now), index.snapshot().view.version()), (Vec::new(), after), "once");
     assert_eq!(placed(&index, now + ENOUGH), [], "its gates stay: alone no member may start");
     index.apply_pod(&gated("other", 1, 30, 9), now);
     assert_eq!(placed(&index, now), [pair("other", "n1")], "nobody waits for it");
@@ -185,8 +185,8 @@ fn members_that_a_large_one_leaves_no_chance_are_not_tried() {
     for pod in [member("small", 1, 1), member("large", 4, 40)] {
         index.apply_pod(&pod, now);
     }
-    let before = index.view().version();
-    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), before), "nothing was reserved");
+    let before = index.snapshot().view.version();
+    assert_eq!((placed(&index, now), index.snapshot().view.version()), (Vec::new(), before), "nothing was reserved");
     let reason = "pod group g: free GPUs for 0 of 2 pods that start together";
     assert_eq!(waits(&index, &member("small", 1, 1)), reason);
 }

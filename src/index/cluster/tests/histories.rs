@@ -146,7 +146,7 @@ impl Truth {
 
     /// The node with what every other pod holds.
     fn state(pods: &BTreeMap<String, Life>, node: &str, except: &str) -> NodeState {
-        let empty = index(&[&machine(node)]).node(node).expect("it is known").state.clone();
+        let empty = index(&[&machine(node)]).snapshot().node(node).expect("it is known").state.clone();
         let held = |at: usize, card: &Card| {
             let others = Self::on(pods, node).filter(|life| life.pod.uid != except);
             others.filter_map(|life| life.share(at, card.memory)).fold(Held::default(), |held, share| held.with(&share))

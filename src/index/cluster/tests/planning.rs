@@ -258,7 +258,7 @@ fn reservation_lasts_until_the_nomination_ends() {
     // The scheduler has bound it elsewhere.
     index.apply_pod(&PodView { node: Some("n2".into()), ..nominated(&p, &again) }, now);
     assert_eq!((on("n1"), on("n2")), (0, 30), "until its node reports");
-    assert_eq!(index.outcomes().of(Outcome::Elsewhere), 1);
+    assert_eq!(index.outcomes().get(Outcome::Elsewhere), 1);
 }
 
 #[test]
@@ -278,8 +278,8 @@ fn quota_is_waited_for_and_no_longer() {
         index.apply_pod(&PodView { group: Some(group.clone().into()), ..gated(name, 1, 10, 0) }, now);
     }
     assert_eq!(placed(&index, now), [], "one of them is allowed");
-    let tried = index.view().version();
-    assert_eq!((placed(&index, now), index.view().version()), (Vec::new(), tried), "nothing has changed");
+    let tried = index.snapshot().view.version();
+    assert_eq!((placed(&index, now), index.snapshot().view.version()), (Vec::new(), tried), "nothing has changed");
     index.apply_pod(&gated("c", 1, 10, 1), now);
     assert_eq!(placed(&index, now), [pair("c", "n1")]);
     limit("t4", &["T4"], 2);
@@ -555,7 +555,7 @@ fn changes_of_a_group_are_told_while_it_is_tried() {
     let (index, now) = (planner(&[&node("n1", 1)]), Instant::now());
     let group: Arc<PodGroup> =
         PodGroup { api: PodGroupApi::Coscheduling, namespace: "default".into(), name: "g".into() }.into();
-    let changes = || unpoisoned(index.state.lock()).gangs.changes(&group);
+    let changes = || index.state().gangs.changes(&group);
     let member = |name: &str| PodView { group: Some(Arc::clone(&group)), ..gated(name, 1, 30, 0) };
     index.apply_pod(&member("a"), now);
     let one = changes();

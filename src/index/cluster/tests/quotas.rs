@@ -99,13 +99,13 @@ fn kinds_of_gpus_that_no_node_has_any_more_are_not_judged() {
     let index = index(&[&undivided, &node("n2", 1)]);
     limit(&index, "all", &json!({"hard": {"gpumem": "10Gi"}}));
     let part = demand(&pod("p", 1, 10, 0));
-    assert_eq!(index.exceeded(&part).len(), 1, "a whole GPU would have 40 GiB");
+    assert_eq!(index.snapshot_for(&part).exceeded().len(), 1, "a whole GPU would have 40 GiB");
     index.apply_gpu_node("n1", &node("n1", 1));
-    assert_eq!(index.exceeded(&part), []);
+    assert_eq!(index.snapshot_for(&part).exceeded(), []);
     index.apply_gpu_node("n1", &undivided);
-    assert_eq!(index.exceeded(&part).len(), 1);
+    assert_eq!(index.snapshot_for(&part).exceeded().len(), 1);
     index.delete_gpu_node("n1");
-    assert_eq!(index.exceeded(&part), []);
+    assert_eq!(index.snapshot_for(&part).exceeded(), []);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn pod_is_judged_by_all_that_it_comes_to_hold() {
     let containers =
         [("init", ContainerKind::Init, 26), ("one", ContainerKind::App, 25), ("two", ContainerKind::App, 25)];
     let pod = PodView { containers: containers.map(container).into(), ..pod("p", 1, 8, 0) };
-    assert_eq!(index.exceeded(&demand(&pod)), [], "50 GiB at its peak");
+    assert_eq!(index.snapshot_for(&demand(&pod)).exceeded(), [], "50 GiB at its peak");
     let refused =
         index.reserve(&demand(&pod), "n1", Instant::now()).expect_err("26 GiB of one and 25 GiB of the other");
     let reason = "node n1: exceeded GpuQuota all, requested: gpumem=51Gi, used: gpumem=0Mi, limited: gpumem=50Gi";
@@ -185,7 +185,7 @@ fn pods_end_while_the_report_of_their_node_is_unreadable() {
 #[test]
 fn quota_is_used_up_where_no_model_could_help() {
     let index = index(&[&node("n1", 2)]);
-    let used_up = |pod: &PodView| index.feasibility(&demand(pod), AGES).used_up.is_some();
+    let used_up = |pod: &PodView| index.snapshot_for(&demand(pod)).feasibility(&demand(pod), AGES).used_up.is_some();
     let no_more = json!({"gpu": 0});
     limit(&index, "a100", &json!({"models": ["A100"], "hard": no_more}));
     assert!(!used_up(&naming("")), "a node with another model may come");

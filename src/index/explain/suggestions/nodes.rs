@@ -6,7 +6,7 @@ use divvy_placement::NodeState;
 use super::{Change, MOST, Search, Suggestion};
 use crate::demand::{Demand, Exceeded};
 use crate::fit::healed;
-use crate::snapshot::{Node, Unschedulable};
+use crate::nodes::{Node, Unschedulable};
 
 impl Search<'_> {
     /// Nodes that are cordoned, not ready, or have no labels or taints for the pod; GPUs that are cordoned or sick.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Change, EndingPod, MOST, Search, Suggestion};
+use crate::nodes::{Holder, Node};
 use crate::pod::PodEnd;
-use crate::snapshot::{Holder, Node};
 
 /// Pods whose end would make room on a node.
 struct InTheWay<'a> {
@@ -29,19 +29,19 @@ impl Search<'_> {
             }
             evictions.extend(evicted);
         }
-        let suggest = |of: fn(Vec<EndingPod>) -> Change, mut found: Vec<InTheWay<'_>>| {
-            found.sort_by_cached_key(|found| self.cost(found));
-            let best = found.into_iter().take(MOST);
-            best.map(|InTheWay { node, pods }| {
-                let state = node.state_without(|holder| self.is_own(holder) || is_one_of(&pods, holder));
-                let change = of(pods.iter().map(|holder| self.ending(holder)).collect());
-                self.found(change, node, &state, self.demand)
-            })
-            .collect::<Vec<_>>()
-        };
-        let mut all = suggest(|pods| Change::Preempt { pods }, evictions);
-        all.extend(suggest(|pods| Change::EndOfPods { pods }, ends));
+        let mut all = self.best_of(evictions, |pods| Change::Preempt { pods });
+        all.extend(self.best_of(ends, |pods| Change::EndOfPods { pods }));
         all
+    }
+
+    fn best_of(&self, mut found: Vec<InTheWay<'_>>, change: fn(Vec<EndingPod>) -> Change) -> Vec<Suggestion> {
+        found.sort_by_cached_key(|found| self.cost(found));
+        let suggestion = |InTheWay { node, pods }: InTheWay<'_>| {
+            let state = node.state_without(|holder| self.is_own(holder) || is_one_of(&pods, holder));
+            let change = change(pods.iter().map(|holder| self.ending(holder)).collect());
+            self.found(change, node, &state, self.demand)
+        };
+        found.into_iter().take(MOST).map(suggestion).collect()
     }
 
     /// The least of those pods that may go whose absence makes room on the node; `None` if all of them aren't enough, or none

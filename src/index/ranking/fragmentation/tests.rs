@@ -83,8 +83,9 @@ fn without_cards(pod: usize, node: usize, cpu_milli: u32) -> PodView {
 
 /// Nodes with what they are worth, in the order of the names.
 fn ranked(index: &Index, asked: &PodView) -> Vec<(usize, NodeScore)> {
-    let demand = Demand::of(asked, index.config()).expect("a request").unwrap_or_else(|| Demand::without_cards(asked));
-    let ranking = index.rank(&Query::new(&demand, index.config()), &NAMES, true);
+    let demand =
+        Demand::read(asked, index.config()).expect("a request").unwrap_or_else(|| Demand::without_cards(asked));
+    let ranking = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), &NAMES, true);
     let mut found: Vec<(usize, NodeScore)> =
         ranking.fitting.iter().map(|(asked, score)| (asked.name, *score)).collect();
     found.sort_unstable_by_key(|(name, _)| *name);
@@ -110,7 +111,7 @@ struct Cluster {
 impl Cluster {
     /// As a process knows it that has just started, and expects the same as another.
     fn anew(&self, other: &Index) -> Index {
-        let mix = other.expected();
+        let mix = Arc::clone(other.snapshot().expected());
         let index = index(&mix);
         self.reports.iter().for_each(|(at, report)| index.apply_gpu_node(NAMES[*at], report));
         self.node_objects.iter().for_each(|(at, cpu)| {
@@ -152,7 +153,7 @@ proptest! {
                     index.apply_node(NAMES[at], NodeObject { allocatable: Some(Resources::of_cpu(cpu)), ..NodeObject::default() });
                     cluster.node_objects.insert(at, cpu);
                 }
-                Step::AskedInAdvance => index.ask_in_advance(),
+                Step::AskedInAdvance => index.snapshot().score_in_advance(),
                 Step::Expected => index.expect(mix.clone()),
                 Step::Bound { pod, node, cpu } => {
                     let pod = without_cards(pod, node, cpu);
@@ -167,7 +168,7 @@ proptest! {
                 Step::Reserved { cards, gib } => {
                     let pod = PodView { requests: Resources::of_cpu(500), ..pod(&format!("p{number}"), cards, gib, 10) };
                     let Some((at, _)) = ranked(&index, &pod).into_iter().max_by_key(|(_, score)| *score) else { continue };
-                    let demand = Demand::of(&pod, index.config()).expect("a request").expect("cards");
+                    let demand = Demand::read(&pod, index.config()).expect("a request").expect("cards");
                     let Ok(planned) = index.reserve(&Arc::new(demand), NAMES[at], Instant::now()) else { continue };
                     let mut bound = PodView { node: Some(planned.node.clone()), ..pod };
                     let planned = divvy_api::annotation::encode(&planned);
@@ -188,10 +189,11 @@ proptest! {
         ranked(&index, &asked);
         ranked(&anew, &asked);
         let sums = |index: &Index| {
-            let mut scorer = unpoisoned(index.scorer.lock());
+            let snapshot = index.snapshot();
+            let mut cached = unpoisoned(snapshot.scores.lock());
             // Hardware of nodes that are gone stays known.
-            scorer.sums.free.retain(|free| *free > 0);
-            format!("{:?}", scorer.sums)
+            cached.scorer.sums.free.retain(|free| *free > 0);
+            format!("{:?}", cached.scorer.sums)
         };
         prop_assert_eq!(sums(&index), sums(&anew));
     }
@@ -262,7 +264,7 @@ fn node_with_own_reservation_is_scored_without_it() {
     }
     let asked = PodView { requests: Resources::of_cpu(4000), ..pod("a", 1, 30, 0) };
     let before = ranked(&index, &asked);
-    let demand = Demand::of(&asked, index.config()).expect("a request").expect("cards");
+    let demand = Demand::read(&asked, index.config()).expect("a request").expect("cards");
     index.reserve(&Arc::new(demand), "n0", Instant::now()).expect("room");
     assert_eq!(ranked(&index, &asked), before);
 }
@@ -285,15 +287,15 @@ fn query_scores_a_limited_number_of_new_nodes() {
     index.apply_gpu_node(best, &full(best));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let answer = |gib, names: &[&str]| {
-        let demand = Demand::of(&pod("a", 1, gib, 0), index.config()).expect("a request").expect("cards");
-        let ranking = index.rank(&Query::new(&demand, index.config()), names, false);
+        let demand = Demand::read(&pod("a", 1, gib, 0), index.config()).expect("a request").expect("cards");
+        let ranking = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), names, false);
         let best = ranking.fitting.into_iter().min_by_key(|(asked, score)| (Reverse(*score), asked.place()));
         best.map(|(asked, _)| asked.name)
     };
     assert_ne!(answer(5, &names), Some(LAST), "it would be best, and its turn comes with the next query");
     assert_eq!(answer(5, &names), Some(LAST));
     answer(4, &names[..1]);
-    index.ask_in_advance();
+    index.snapshot().score_in_advance();
     assert_eq!(answer(4, &names), Some(LAST), "another kind of pod, seen once");
     index.apply_gpu_node("n0", &full("n0"));
     assert_eq!(answer(4, &names), Some(0), "as good, and known first; what has changed is asked again");
@@ -310,9 +312,9 @@ fn of_many_kinds(name: &str, first: usize, kinds: usize) -> GpuNode {
 
 /// What `filter` and what runs beside it make of nodes, with requests that are expected.
 fn rank_all(index: &Index, names: &[&str]) -> usize {
-    let demand = Demand::of(&pod("p", 1, 8, 0), index.config()).expect("a request").expect("cards");
-    let fitting = index.rank(&Query::new(&demand, index.config()), names, true).fitting.len();
-    index.ask_in_advance();
+    let demand = Demand::read(&pod("p", 1, 8, 0), index.config()).expect("a request").expect("cards");
+    let fitting = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), names, true).fitting.len();
+    index.snapshot().score_in_advance();
     index.soft_taints_due(true);
     fitting
 }
@@ -325,9 +327,9 @@ fn node_of_too_many_kinds_of_cards_is_unusable_alone() {
     index.apply_gpu_node("widest", &of_many_kinds("widest", 1, 64));
     index.apply_gpu_node("lying", &of_many_kinds("lying", 0, 1024));
     assert_eq!(rank_all(&index, &["honest", "widest", "lying"]), 2);
-    let closed = index.node("lying").and_then(|node| node.closed.clone()).expect("a reason");
+    let closed = index.snapshot().node("lying").and_then(|node| node.closed.clone()).expect("a reason");
     assert!(closed.starts_with("GpuNode lists 1024 kinds of GPUs, by model, memory and MIG profile"), "{closed}");
-    assert_eq!(index.view().hardware().len(), 1 + 64, "nothing of it is kept");
+    assert_eq!(index.snapshot().view.hardware().len(), 1 + 64, "nothing of it is kept");
 }
 
 #[test]
@@ -340,7 +342,7 @@ fn kinds_of_cards_beyond_those_that_are_forecast_are_ranked() {
         index.apply_gpu_node(name, &of_many_kinds(name, 60 * number, 60));
         assert_eq!(rank_all(&index, &names[..=number]), number + 1, "{} kinds", 60 * (number + 1));
     }
-    assert_eq!(index.view().hardware().len(), 1024, "of 1 080");
+    assert_eq!(index.snapshot().view.hardware().len(), 1024, "of 1 080");
     for name in &names {
         index.apply_gpu_node(name, &node(name, 2));
     }

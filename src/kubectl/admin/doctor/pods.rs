@@ -45,7 +45,7 @@ fn extender(objects: &Objects) -> Result<Verdict, &Refusal> {
 /// Pods that ask for cards and have no node.
 pub(super) fn waiting(objects: &Objects) -> Result<Verdict, &Refusal> {
     let reading = SchedulingConfig::default();
-    let waits = |pod: &&PodView| pod.node.is_none() && !matches!(Demand::of(pod, &reading), Ok(None));
+    let waits = |pod: &&PodView| pod.node.is_none() && !matches!(Demand::read(pod, &reading), Ok(None));
     let waiting: Vec<&PodView> = objects.pending.as_ref()?.iter().filter(waits).collect();
     let Some(first) = waiting.first() else {
         return Ok(Verdict::ok("no pod waits for GPUs"));

@@ -147,7 +147,7 @@ impl Snapshot {
             .pods
             .iter()
             .map(|pod| &pod.view)
-            .filter(|pod| matches!(Demand::of(pod, self.index.config()), Ok(Some(_))))
+            .filter(|pod| matches!(Demand::read(pod, self.index.config()), Ok(Some(_))))
             .collect();
         let now = Placed {
             policy: "as it is".to_owned(),
@@ -184,7 +184,7 @@ impl Snapshot {
                 .then_with(|| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
         });
         let waiting = |demand: Arc<Demand>| {
-            let outlook = self.index.feasibility(&demand, PATIENCE);
+            let outlook = self.index.snapshot_for(&demand).feasibility(&demand, PATIENCE);
             let fits =
                 outlook.best.first().is_some_and(|node| self.index.reserve(&demand, node, Instant::now()).is_ok());
             Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
@@ -197,7 +197,7 @@ impl Snapshot {
         let (mut pods, mut whole) = (0, 0.0);
         for seed in seeds {
             let index = index(policy);
-            index.expect(ExpectedRequests::clone(&self.index.expected()));
+            index.expect(ExpectedRequests::clone(self.index.snapshot().expected()));
             for (name, node) in &self.nodes {
                 let mut node = node.clone();
                 node.shares.clear();
@@ -237,16 +237,16 @@ fn index(policy: PolicyName) -> Index {
 fn place(index: &Index, pod: &PodView, names: &[&str]) -> Option<()> {
     let mut pod = PodView { node: None, nominated: None, ..pod.clone() };
     pod.annotations.remove(PLANNED);
-    let demand = Arc::new(Demand::of(&pod, index.config()).ok()??);
-    let mut fitting = index.rank(&Query::new(&demand, index.config()), names, false).fitting;
+    let demand = Arc::new(Demand::read(&pod, index.config()).ok()??);
+    let mut fitting = index.snapshot_for(&demand).rank(&Query::new(&demand, index.config()), names, false).fitting;
     shortlist(&mut fitting, 1);
     let (asked, _) = fitting.first()?;
     index.reserve(&demand, names[asked.name], Instant::now()).ok().map(drop)
 }
 
 fn whole_cards(index: &Index) -> f64 {
-    let nodes = index.nodes();
-    let each = nodes.iter().flat_map(|node| node.state.each());
+    let snapshot = index.snapshot();
+    let each = snapshot.nodes().flat_map(|node| node.state.each());
     each.filter(|(card, held)| card.is_healthy() && held.pods == 0).count() as f64
 }
 

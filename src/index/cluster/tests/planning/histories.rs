@@ -13,6 +13,7 @@ use proptest::sample::Index as Pick;
 use serde_json::Value;
 
 use super::*;
+use crate::nodes::Node;
 use crate::state::REPORTED_WITHIN;
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
@@ -365,7 +366,7 @@ impl Cluster {
             Decision::Bind => {
                 let Some(at) = nominated.filter(|at| self.has_sums(*at, &pod)) else { return };
                 let planned = pod.annotations.get(PLANNED).and_then(|plan| annotation::decode::<Planned>(plan).ok());
-                let state = unpoisoned(self.index.state.lock());
+                let state = self.index.state();
                 let is_in_vain = state.waits(uid).is_some_and(|demand| state.is_in_vain(demand));
                 drop(state);
                 self.is_wild |= is_in_vain || planned.is_none_or(|planned| planned.node != NAMES[at]);
@@ -508,8 +509,8 @@ impl Cluster {
     }
 
     fn check(&mut self) -> Result<(), TestCaseError> {
-        let nodes = self.index.nodes();
-        let cards = || nodes.iter().flat_map(|node| node.state.each());
+        let snapshot = self.index.snapshot();
+        let cards = || snapshot.nodes().flat_map(|node| node.state.each());
         let of = |model: Option<&str>| -> u64 {
             cards()
                 .filter(|(card, _)| model.is_none_or(|model| *card.model == *model))
@@ -549,11 +550,7 @@ impl Cluster {
             self.show(usize::MAX);
             self.now += Duration::from_secs(1);
             self.index.expire(self.now);
-            let rests = self
-                .index
-                .waiting()
-                .iter()
-                .any(|demand| unpoisoned(self.index.state.lock()).queue.rests(&demand.uid, self.now));
+            let rests = self.index.waiting().iter().any(|demand| self.index.state().queue.rests(&demand.uid, self.now));
             idle = if self.plan(3)? == 0 && !rests { idle + 1 } else { 0 };
             // As long as an unanswered write counts.
             if idle > BOUND_WITHIN.as_secs() {
@@ -582,16 +579,15 @@ impl Cluster {
             if !starts_alone {
                 continue;
             }
-            let exceeded = self.index.exceeded(&demand);
-            let allowed = demand.avoiding(&exceeded);
+            let snapshot = self.index.snapshot_for(&demand);
+            let allowed = demand.avoiding(snapshot.exceeded());
             let policy = demand.policies(self.index.config()).cards;
             let fits = |node: &&Arc<Node>| {
                 node.takes(&demand)
                     && node.refusal(&demand).is_none()
                     && plan(&node.state, &allowed.request(), &policy).is_ok()
             };
-            let nodes = self.index.nodes();
-            let fitting = nodes.iter().find(fits).map(|node| &node.name);
+            let fitting = snapshot.nodes().find(fits).map(|node| &node.name);
             prop_assert!(fitting.is_none(), "{} waits and fits on {fitting:?}", demand.uid);
         }
         let waiting: HashSet<Arc<str>> = self.index.waiting().iter().map(|demand| Arc::clone(&demand.uid)).collect();
@@ -614,13 +610,13 @@ impl Cluster {
         self.show(usize::MAX);
         (0..NAMES.len()).for_each(|at| self.admit(at));
         prop_assert_eq!(self.plan(9)?, 0);
-        let state = unpoisoned(self.index.state.lock());
+        let state = self.index.state();
         prop_assert_eq!(state.reservations().count() + state.preemptors().len(), 0);
         prop_assert!(state.queue.first().is_none() && state.queue.parked().next().is_none());
         prop_assert!(state.astray.is_empty() && state.in_vain.is_empty() && state.queue.has_no_rests());
         drop(state);
-        let nodes = self.index.nodes();
-        prop_assert!(nodes.iter().flat_map(|node| &node.state.held).all(|held| held.pods == 0));
+        let snapshot = self.index.snapshot();
+        prop_assert!(snapshot.nodes().flat_map(|node| &node.state.held).all(|held| held.pods == 0));
         prop_assert_eq!(self.index.pods().len(), 0);
         Ok(())
     }

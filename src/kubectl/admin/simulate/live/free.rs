@@ -78,7 +78,7 @@ pub(super) fn free(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Vec<F
     let names: Vec<&str> = capacities.iter().map(|capacity| &*capacity.node.name).collect();
     let mut by_reason: BTreeMap<Reason, f64> = Reason::ALL.into_iter().map(|reason| (reason, 0.0)).collect();
     for Group { demand, pod, pods } in &groups {
-        let ranking = index.rank(&Query::new(demand, index.config()), &names, true);
+        let ranking = index.snapshot_for(demand).rank(&Query::new(demand, index.config()), &names, true);
         let fitting: HashSet<usize> = ranking.fitting.iter().map(|(node, _)| node.name).collect();
         for (at, capacity) in capacities.iter().enumerate() {
             let reason = capacity.reason(fitting.contains(&at), pod);
@@ -92,8 +92,8 @@ pub(super) fn free(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Vec<F
 /// Nodes with GPUs.
 fn capacities<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec<NodeCapacity<'a>> {
     let requested = requested_of_nodes(pods.iter());
-    let with_gpus = index.nodes();
-    let with_gpus: HashMap<&str, &Node> = with_gpus.iter().map(|node| (&*node.name, &**node)).collect();
+    let snapshot = index.snapshot();
+    let with_gpus: HashMap<&str, &Node> = snapshot.nodes().map(|node| (&*node.name, &**node)).collect();
     let capacity = |node: &'a LiveNode| {
         let reported = with_gpus.get(&*node.name)?;
         let (cpu, memory) = node.without(&requested);
@@ -112,7 +112,7 @@ fn capacities<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec
 fn groups<'a>(index: &Index, pods: &'a [LivePod]) -> Vec<Group<'a>> {
     let mut groups: HashMap<(Shape, u32, u32, String), Group<'a>> = HashMap::new();
     for pod in pods {
-        let Ok(Some(demand)) = Demand::of(&pod.view, index.config()) else { continue };
+        let Ok(Some(demand)) = Demand::read(&pod.view, index.config()) else { continue };
         let key = (demand.shape(), demand.requests.cpu_milli, pod.memory, format!("{:?}", pod.tolerations));
         groups.entry(key).or_insert_with(|| Group { demand: demand.into(), pod, pods: 0 }).pods += 1;
     }

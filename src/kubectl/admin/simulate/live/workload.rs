@@ -29,9 +29,9 @@ struct Facts<'a> {
 /// out, and pods that would fit no node if it were empty.
 pub(super) fn of(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
     let nodes: Vec<&LiveNode> = nodes.iter().filter(|node| !node.is_closed).collect();
-    let reported = index.nodes();
+    let snapshot = index.snapshot();
     let healthy = |node: &Node| node.cards().iter().filter(|card| card.is_healthy()).cloned().collect();
-    let cards: HashMap<&str, Vec<Card>> = reported.iter().map(|node| (&*node.name, healthy(node))).collect();
+    let cards: HashMap<&str, Vec<Card>> = snapshot.nodes().map(|node| (&*node.name, healthy(node))).collect();
     let cards = |node: &LiveNode| cards.get(&*node.name).map_or(&[][..], Vec::as_slice);
     let facts = Facts::of(&nodes, nodes.iter().flat_map(|node| cards(node)));
     let of_nodes = requested_of_nodes(pods.iter().filter(|pod| pod.is_of_node));
@@ -87,7 +87,7 @@ impl<'a> Facts<'a> {
             models: Models::ANY,
             tolerates: self.taints.iter().enumerate().filter(tolerated).map(|(at, _)| at).collect(),
         };
-        let Some(demand) = Demand::of(&pod.view, index.config()).ok()? else { return Some(without_gpus) };
+        let Some(demand) = Demand::read(&pod.view, index.config()).ok()? else { return Some(without_gpus) };
         let wishes = &demand.preferences;
         let requests: Vec<_> = demand.containers.iter().filter_map(|container| container.request).collect();
         let will_do = |(_, gpu): &(usize, &&Card)| {

@@ -153,7 +153,7 @@ fn reservations<'a>(
     entry: &NodeEntry,
     pods: &'a std::collections::HashMap<Arc<str>, PodEntry>,
 ) -> Vec<Reservation<'a>> {
-    let Some(node) = index.node(name) else { return Vec::new() };
+    let Some(node) = index.snapshot().node(name).cloned() else { return Vec::new() };
     let on_their_way = node.holders.iter().filter(|holder| !entry.holds(&holder.uid));
     let of = |holder: &divvy_index::Holder| {
         let (uid, PodEntry { namespace, name, .. }) = pods.get_key_value(&holder.uid)?;

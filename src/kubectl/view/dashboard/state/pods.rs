@@ -68,7 +68,7 @@ impl Inner {
         index.apply_pod(&view, Instant::now());
         let uid: Arc<str> = view.uid.as_str().into();
         let node = view.node.clone();
-        match Demand::of(&view, index.config()) {
+        match Demand::read(&view, index.config()) {
             Ok(Some(demand)) => {
                 let before = self.pods.remove(&uid);
                 let mut entry = PodEntry::new(pod, view, demand, before);
@@ -170,7 +170,7 @@ impl PodEntry {
         let (verdict, fitting) = if let Some(node) = &self.content.node {
             (format!("bound to node {node}, which hasn't reported its GPUs yet"), 0)
         } else {
-            let feasibility = index.feasibility(&self.demand, PATIENCE);
+            let feasibility = index.snapshot_for(&self.demand).feasibility(&self.demand, PATIENCE);
             (feasibility.to_string(), feasibility.best.len())
         };
         let is_new = self.content.verdict != verdict || self.content.fitting != fitting;

@@ -9,8 +9,8 @@ use divvy_placement::{FreeCapacity, Held, NodeState, Taken};
 use foldhash::fast::FixedState;
 
 use crate::demand::{Demand, Exceeded};
+use crate::nodes::{NodeObject, Unschedulable};
 use crate::pod::SchedulingTerms;
-use crate::snapshot::{NodeObject, Unschedulable};
 
 /// Cards of one node, with the shares of its ledger and the reservations on top.
 #[derive(Clone, Debug)]
@@ -139,14 +139,6 @@ impl Node {
     /// Whether a pod may find more room on it than before.
     pub(crate) fn has_gained(&self, before: &Self) -> bool {
         let another = |(now, before): (&Card, &Card)| now.id != before.id || now.is_healthy() && !before.is_healthy();
-        let less = |(now, before): (&Held, &Held)| {
-            now.memory < before.memory
-                || now.cores < before.cores
-                || now.host < before.host
-                || !now.exclusive && before.exclusive
-                || now.pods < before.pods
-                || now.slots < before.slots
-        };
         let is_changed = match (&self.object, &before.object) {
             (Some(now), Some(before)) => !Arc::ptr_eq(now, before) && !now.schedules_like(before),
             (now, before) => now.is_some() != before.is_some(),
@@ -162,7 +154,7 @@ impl Node {
                 || self.unschedulable != before.unschedulable
                 || self.kind() != before.kind()
                 || self.cards().iter().zip(before.cards()).any(another)
-                || self.state.held.iter().zip(&before.state.held).any(less))
+                || self.state.held.iter().zip(&before.state.held).any(|(now, before)| is_less(now, before)))
     }
 
     /// Those of these models that the node has GPUs of.
@@ -191,4 +183,14 @@ impl Node {
         (Arc::as_ptr(&node.links).addr(), node.oversubscription, self.tier, self.is_silent()).hash(&mut state);
         state.finish()
     }
+}
+
+/// Whether less of a card is held in any respect.
+fn is_less(now: &Held, before: &Held) -> bool {
+    now.memory < before.memory
+        || now.cores < before.cores
+        || now.host < before.host
+        || !now.exclusive && before.exclusive
+        || now.pods < before.pods
+        || now.slots < before.slots
 }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use divvy_api::NodeCards;
-use divvy_placement::{CardRow, CardTable, Hardware};
+use divvy_placement::{CardRow, CardTable, ExpectedRequests, Hardware};
 use foldhash::fast::RandomState;
 
-use crate::snapshot::Node;
-use crate::snapshot::Unschedulable;
+use crate::nodes::Node;
+use crate::nodes::Unschedulable;
 
 /// The published nodes. A node keeps its place until it is deleted; then another may get it, with another revision.
 #[derive(Debug, Default)]
@@ -26,6 +26,10 @@ pub(crate) struct View {
     /// Number of changes so far.
     version: u64,
     hardware: Arc<[Hardware]>,
+    /// Number of nodes of which NVLink reaches others.
+    in_cliques: usize,
+    /// Requests that `least-fragmentation` keeps capacity for.
+    expected: Arc<ExpectedRequests>,
 }
 
 /// A few nodes side by side, which are copied together.
@@ -75,9 +79,16 @@ impl Table {
         }
     }
 
+    /// Sets the requests that are expected.
+    pub(crate) fn expect(&mut self, expected: ExpectedRequests) {
+        self.view.version += 1;
+        self.view.expected = Arc::new(expected);
+    }
+
     /// Publishes a node to readers.
     pub(crate) fn publish(&mut self, node: Node, grounds: CardTable) {
         let place = self.view.place(&node.name).unwrap_or_else(|| self.new_place(&node.name));
+        self.view.in_cliques += usize::from(node.clique.is_some());
         let (page, at) = self.page(place);
         page.entries[at] = Entry {
             revision: node.revision,
@@ -96,7 +107,10 @@ impl Table {
         self.free.push(place);
     }
 
+    /// The page of a place whose node is about to be replaced, and where on it.
     fn page(&mut self, place: u32) -> (&mut Page, usize) {
+        let was_in_clique = self.view.node(place).is_some_and(|before| before.clique.is_some());
+        self.view.in_cliques -= usize::from(was_in_clique);
         let (page, at) = split(place);
         let page = Arc::make_mut(&mut self.view.pages[page]);
         self.view.version += 1;
@@ -127,6 +141,11 @@ impl View {
         self.places.get(name).copied()
     }
 
+    /// The node of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Node>> {
+        self.node(self.place(name)?)
+    }
+
     pub(crate) fn node(&self, place: u32) -> Option<&Arc<Node>> {
         self.entry(place)?.node.as_ref()
     }
@@ -140,6 +159,11 @@ impl View {
     /// The cards of a node that has [numbers](Self::ground).
     pub(crate) fn node_cards(&self, place: u32) -> &NodeCards {
         &self.node(place).expect("numbers of cards are published with their node").state.node
+    }
+
+    /// Whether NVLink reaches several nodes somewhere.
+    pub(crate) fn has_cliques(&self) -> bool {
+        self.in_cliques > 0
     }
 
     /// Number of nodes.
@@ -193,6 +217,11 @@ impl View {
             let entries = page.entries.iter().enumerate();
             entries.map(move |(at, entry)| (number * PAGE + at, entry.revision, entry.node.as_ref()))
         })
+    }
+
+    /// Requests that are expected.
+    pub(crate) fn expected(&self) -> &Arc<ExpectedRequests> {
+        &self.expected
     }
 
     /// Kinds of cards, by number.

@@ -6,7 +6,7 @@ use divvy_api::names::taint;
 use divvy_api::pod::wire::Resources;
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::snapshot::Unschedulable;
+use crate::nodes::Unschedulable;
 
 /// A Node, as far as it decides where pods go.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -4,29 +4,23 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Index;
+use super::Snapshot;
 use crate::fit::Query;
-use crate::snapshot::{NodeRef, View};
-use crate::unpoisoned;
+use crate::nodes::NodeRef;
 
-// === impl Index ===
+// === impl Snapshot ===
 
-impl Index {
+impl Snapshot {
     /// Divides nodes into those in the clique of the pod's group and others. Its clique is where pods of the group are already.
     /// Where there is none, or none that has free GPUs for it, it is the smallest in which as many nodes could take the pod as
     /// pods of the group wait, or else the one with most such nodes.
-    pub(super) fn near(&self, query: &Query<'_>, view: &View, nodes: Vec<NodeRef>) -> (Vec<NodeRef>, Vec<NodeRef>) {
+    pub(super) fn near(&self, query: &Query<'_>, nodes: Vec<NodeRef>) -> (Vec<NodeRef>, Vec<NodeRef>) {
+        let view = &self.view;
         let clique_of = |node: &NodeRef| view.node(node.place)?.clique.as_ref();
-        if query.demand.group.is_none()
-            || query.demand.claiming() == 0
-            || nodes.iter().all(|node| clique_of(node).is_none())
-        {
-            return (Vec::new(), nodes);
-        }
-        let Some((placed, waiting)) = unpoisoned(self.state.lock()).nodes_of_group(query.demand) else {
+        let Some(group) = self.pod.group.as_ref().filter(|_| query.demand.claiming() > 0) else {
             return (Vec::new(), nodes);
         };
-        let placed = placed.iter().filter_map(|name| view.node(view.place(name)?)?.clique.as_ref());
+        let placed = group.placed.iter().filter_map(|name| view.find(name)?.clique.as_ref());
         let placed: BTreeSet<&Arc<str>> = placed.collect();
         let mut fitting: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
         for node in &nodes {
@@ -36,7 +30,7 @@ impl Index {
         }
         let mut near: BTreeSet<&Arc<str>> = fitting.keys().copied().filter(|clique| placed.contains(clique)).collect();
         if near.is_empty() {
-            let enough = fitting.iter().filter(|(_, nodes)| **nodes >= waiting).min_by_key(|(_, nodes)| **nodes);
+            let enough = fitting.iter().filter(|(_, nodes)| **nodes >= group.waiting).min_by_key(|(_, nodes)| **nodes);
             let most = || fitting.iter().min_by_key(|(_, nodes)| Reverse(**nodes));
             near.extend(enough.or_else(most).map(|(clique, _)| *clique));
         }
