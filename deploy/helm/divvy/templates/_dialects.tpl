@@ -71,4 +71,17 @@ time-slicing:
     replicas: '[2-9]|[1-9][0-9]|100'
     resource: '[a-z0-9.-]+/[A-Za-z0-9._-]{1,63}'
     sharing: time-slicing|mps
+tensor-fusion:
+  annotations:
+    - tensor-fusion.ai/tflops-request
+    - tensor-fusion.ai/tflops-limit
+    - tensor-fusion.ai/compute-percent-request
+    - tensor-fusion.ai/compute-percent-limit
+    - tensor-fusion.ai/vram-request
+    - tensor-fusion.ai/vram-limit
+    - tensor-fusion.ai/isolation
+    - tensor-fusion.ai/dedicated-gpu
+    - tensor-fusion.ai/workload-profile
+  settings:
+    tflops: '[1-9][0-9]*'
 {{- end }}
