@@ -8,7 +8,6 @@
 
 mod card_overrides;
 mod kubelet_url;
-mod memory_override;
 mod overrides;
 mod oversubscription;
 mod strategy;
@@ -28,10 +27,9 @@ pub use divvy_runtime::settings::{
 
 pub use card_overrides::CardOverrides;
 pub use kubelet_url::KubeletUrl;
-pub use memory_override::{MemoryOverride, memory_of};
 use overrides::Selector;
 pub use strategy::{DeviceListStrategy, Strategy};
-pub use values::{HostMemory, MigStrategy, Scale, TierChoice};
+pub use values::{MemoryAmount, MigStrategy, Scale, TierChoice};
 
 divvy_runtime::keys! {
     file {
@@ -54,9 +52,7 @@ divvy_runtime::keys! {
     /// Allocatable memory as a multiple of a GPU's: 0.1 to 10; above 1 only for pods with the annotation oversubscribe: true, and with oversubscribe-host-memory
     memory_scale: Scale = Scale::ONE,
     /// Host memory that is allocated to pods in place of the GPUs' where memory-scale is above 1, such as 64Gi; 0: none
-    oversubscribe_host_memory: HostMemory = HostMemory::NONE,
-    /// Memory of GPUs of which NVML reports none, by model as in divvy.dev/card-model, such as NVIDIA GB10=110Gi
-    memory_override: List<MemoryOverride> = List(Vec::new()),
+    oversubscribe_host_memory: MemoryAmount = MemoryAmount::NONE,
     /// Allocatable compute as a multiple of a GPU's: 0.1 to 10
     cores_scale: Scale = Scale::ONE,
     /// Isolation tier, or auto
@@ -66,7 +62,7 @@ divvy_runtime::keys! {
     /// Path of libdivvy.so in the daemon's filesystem; it is copied to stateDir and preloaded into containers
     libdivvy_path: AbsolutePath = AbsolutePath::new(LIBRARY),
 
-    /// Keys of some of the node's GPUs, by model, uuid or index: slotsPerCard, tier, memoryScale and coresScale, such as [{index: 0, slotsPerCard: 4}]
+    /// Keys of some of the node's GPUs, by model, uuid or index: slotsPerCard, tier, memory (where NVML reports none), memoryScale and coresScale, such as [{index: 0, slotsPerCard: 4}]
     card_overrides: CardOverrides = CardOverrides::default(),
 
     /// How GPUs are passed to containers: auto, or any of envvar, volume-mounts, cdi-annotations and cdi-cri

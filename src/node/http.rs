@@ -13,7 +13,6 @@ use axum::routing::get;
 use axum::{Json, Router};
 use divvy_api::usage::NodeUsage;
 use divvy_node_core::allocator::{SharedAllocator, lock};
-use divvy_node_core::serving::ServingProblem;
 use divvy_runtime::TaskList;
 use divvy_runtime::debug::Debug;
 use divvy_runtime::logging::{LogControl, WarnOnce};
@@ -26,15 +25,7 @@ use tracing::error;
 use crate::apiserver::desired::Desired;
 use crate::container::Containers;
 use crate::kubelet::registration::RegistrationStatus;
-
-/// Effective configuration, as `/config` shows it.
-#[derive(Clone, Debug, Default)]
-pub struct ConfigStatus {
-    /// The configuration as YAML.
-    pub text: String,
-    /// Error of the current file, if an earlier one is in effect.
-    pub problem: Option<String>,
-}
+use crate::states::{ConfigStatus, States};
 
 /// Sources of the pages.
 #[derive(Debug)]
@@ -43,16 +34,10 @@ pub struct Pages {
     pub registry: Registry,
     /// For `/readyz`.
     pub allocator: SharedAllocator,
-    /// For `/readyz`.
-    pub registration: watch::Receiver<RegistrationStatus>,
-    /// For `/readyz`: why no pod can be served, if none can.
-    pub serving: watch::Receiver<Option<ServingProblem>>,
     /// For `/readyz`: why the kubelet doesn't list its pods, if that is so.
     pub unlisted: Arc<Mutex<WarnOnce>>,
-    /// For `/usage`.
-    pub usage: watch::Receiver<Arc<NodeUsage>>,
-    /// For `/config`.
-    pub config: watch::Receiver<ConfigStatus>,
+    /// For all others.
+    pub states: States,
     /// For `/debug/state`.
     pub containers: Arc<Containers>,
     /// For `/debug/state`.
@@ -71,7 +56,10 @@ pub fn routers(pages: Pages, log: LogControl, tasks: TaskList, stop: Cancellatio
         .with_state(Arc::clone(&pages));
     let admin = Router::new()
         .route("/config", get(config))
-        .route("/usage", get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.usage.borrow()))))
+        .route(
+            "/usage",
+            get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.states.usage.borrow()))),
+        )
         .with_state(pages)
         .merge(debug.router());
     [listen, admin]
@@ -88,13 +76,13 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
 /// otherwise 503 with a line for each thing that is missing.
 async fn ready(State(pages): State<Arc<Pages>>) -> Response {
     let mut missing = Vec::new();
-    match &*pages.registration.borrow() {
+    match &*pages.states.registration.borrow() {
         RegistrationStatus::Registered => {}
         RegistrationStatus::Unregistered => missing.push("not registered with the kubelet".to_owned()),
         RegistrationStatus::Conflict(conflict) => missing.push(format!("not registered with the kubelet: {conflict}")),
     }
     missing.extend(lock(&pages.allocator).inventory().problem.clone());
-    missing.extend(pages.serving.borrow().as_ref().map(ToString::to_string));
+    missing.extend(pages.states.serving.borrow().as_ref().map(ToString::to_string));
     if missing.is_empty() {
         let unlisted = pages.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = ["ok"].into_iter().chain(unlisted.current()).collect();
@@ -105,7 +93,7 @@ async fn ready(State(pages): State<Arc<Pages>>) -> Response {
 
 /// Answers with the effective configuration as an equivalent file.
 async fn config(State(pages): State<Arc<Pages>>) -> String {
-    let ConfigStatus { text, problem } = pages.config.borrow().clone();
+    let ConfigStatus { text, problem } = pages.states.config.borrow().clone();
     problem
         .iter()
         .flat_map(|problem| problem.lines())

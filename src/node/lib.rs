@@ -23,5 +23,6 @@ pub mod pod_list;
 pub mod pod_source;
 pub mod prompt;
 pub mod run;
+pub mod states;
 pub mod token;
 pub mod usage;

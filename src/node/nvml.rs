@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::config::{MemoryOverride, MigStrategy};
+use crate::config::MigStrategy;
 use divvy_node_core::inventory::Inventory;
 pub use health::HealthOptions;
 use monitor::Message;
@@ -49,8 +49,6 @@ pub struct InventoryOptions {
     pub sysfs_root: PathBuf,
     /// How MIG instances are advertised.
     pub mig_strategy: MigStrategy,
-    /// Memory of GPUs of which NVML reports none.
-    pub memory_override: Vec<MemoryOverride>,
     /// Interval of probes of a card, and of attempts to open NVML.
     pub probe_interval: Duration,
     /// Time after which a call counts as hanging.

@@ -3,57 +3,36 @@
 mod drain;
 mod driver;
 mod inventory;
+mod parts;
 mod reconcile;
 mod reload;
 mod serving;
 mod settings;
+mod tasks;
 mod tenants;
 mod uninstall;
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_node_core::Daemon;
-use divvy_node_core::allocator::{Allocator, lock};
-use divvy_node_core::inventory::Inventory;
-use divvy_node_core::ports::ContainerSetup as _;
 use divvy_runtime::logging::LogControl;
-use divvy_runtime::{Next, Signals, Tasks, debug};
+use divvy_runtime::{Next, Signals, Tasks};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::driver::DriverSignals;
-use self::inventory::Advertiser;
+use self::parts::{Connections, Stores};
+use self::tasks::{Channels, Parts};
 use crate::apiserver::desired::Desired;
-use crate::apiserver::{BoundPods, Publisher, States};
 use crate::args::{Effective, Job, Sources, Stop};
-use crate::cgroups::PodCgroups;
-use crate::container::clock::View;
-use crate::container::isolation::{self, Need};
-use crate::container::{Containers, clock};
-use crate::http::{self, Pages};
-use crate::kubelet::age::KubeletAge;
-use crate::kubelet::client::PodListClient;
-use crate::kubelet::metrics::Metrics;
-use crate::kubelet::plugin::Calls;
-use crate::kubelet::pod_resources::PodResources;
-use crate::kubelet::registration::{Registrar, RegistrationStatus};
-use crate::pod_source::NodePods;
-use crate::prompt::prompts;
-use crate::usage::{self, DriverMemoryTable, Watcher};
+use crate::container::isolation;
 use crate::{args, nvml, token};
-use divvy_node_core::ledger::Ledger;
-
-/// Time for which a conflicting device plugin must be registered, or be gone, before the daemon reacts: NVIDIA's needs a few
-/// seconds to register again with a kubelet that has restarted.
-const CONFLICT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the program: exit code 0 after SIGTERM, 1 after a failure, 64 for an invalid configuration.
 pub fn main() -> ExitCode {
@@ -108,7 +87,6 @@ fn restart() -> std::io::Error {
 }
 
 /// Runs until SIGTERM or SIGINT, until the configuration has changed, or until a part fails.
-#[expect(clippy::too_many_lines, reason = "one flat composition of all parts")]
 async fn run(
     sources: Sources,
     effective: Effective,
@@ -125,170 +103,29 @@ async fn run(
     let driver_signals = DriverSignals::new().context("listening for signals")?;
     let stop = CancellationToken::new();
 
-    let (ledger, replay) = Ledger::open(&config.state_dir).context("opening the ledger")?;
-    replay.to_string().lines().for_each(|note| warn!("journal: {note}"));
-    // Labels may be fresh from the API server, which may be away at the next start.
-    desired.remember(&config.state_dir);
-    let mut containers = Containers::new((&config).into(), selection.install(&config)?);
-    if let Err(problem) = containers.bound_regions() {
-        warn!("containers can fill the file system of runDir with what they write to their region: {problem}");
-    }
-    containers.start_removal().context("starting the removal thread")?;
-    let containers = Arc::new(containers);
-    let mut allocator = Allocator::new(settings::allocation(&config), ledger, Arc::clone(&containers) as _);
-    // What is the node's holds before NVML has answered.
-    allocator.set_inventory(Arc::new(config.effective(&Inventory::default(), tier)));
-    allocator.renew_limits();
-    let allocator = Arc::new(Mutex::new(allocator));
-    let pods = PodListClient::new(settings::kubelet(&config)).context("reaching the kubelet")?;
-    let pod_resources =
-        PodResources { socket: config.pod_resources_socket.to_path_buf(), names: config.resource_names() };
-    let listener = TcpListener::bind(config.listen_address).await;
-    let listener = listener.with_context(|| format!("listenAddress {}", config.listen_address))?;
-    let admin_listener = TcpListener::bind(config.admin_address.get()).await;
-    let admin_listener = admin_listener.with_context(|| format!("adminAddress {}", config.admin_address))?;
-    let (inventory, inventory_threads) = nvml::watch(settings::inventory(&config, &desired));
-    let (desired_sender, desired) = watch::channel(desired);
-    let (offers_sender, offers) = watch::channel(Arc::new(Vec::new()));
-    let (registration_sender, registration) = watch::channel(RegistrationStatus::default());
-    let (shown_sender, shown) = watch::channel(reload::shown(&effective, &in_effect));
-    let (serving_sender, serving) = watch::channel(None);
-    let doubt = Arc::new(Notify::new());
-    let node: &str = &config.node_name;
-    let cgroups = config.cgroup_root.to_path_buf();
-    let (shared, cards) = (Arc::clone(&allocator), inventory.clone());
-    let driver_memory = Arc::new(Mutex::new(DriverMemoryTable::open(&config.state_dir)));
-    let (table, interval) = (Arc::clone(&driver_memory), config.probe_interval.get());
-    let (watcher, usage) = Watcher::new(node, &config.run_dir, cgroups, shared, cards, interval, table);
-    let mut registry = Registry::default();
-    let divvy = registry.sub_registry_with_prefix("divvy");
-    let metrics = Arc::new(Metrics::register(divvy));
-    let gauges = Arc::clone(&containers);
-    http::metrics::register(
-        divvy,
-        Arc::clone(&allocator),
-        gauges,
-        http::metrics::States { registration: registration.clone(), serving: serving.clone(), config: shown.clone() },
-        inventory_threads.readings(),
-        usage.clone(),
-    );
-
-    let api_server = settings::api_server(&config).await.context("reaching the API server")?;
+    let stores = Stores::open(&config, &selection, &desired)?;
+    let mut registry = Registry::with_prefix("divvy");
+    let Connections { source, api_server, listeners } = Connections::open(&config, &mut registry).await?;
     let requests = api_server.as_ref().map(|api_server| api_server.requests.clone());
-    let unlisted = Arc::default();
-    let source = NodePods {
-        kubelet: pods.beside(requests.clone()),
-        pod_resources: pod_resources.clone(),
-        bound: api_server.clone().map(|api_server| BoundPods::new(api_server, node, &config.kubelet_token_file)),
-        cgroups: Arc::new(PodCgroups::new(config.cgroup_root.to_path_buf())),
-        kubelet_age: KubeletAge::new(config.device_plugin_dir.join("kubelet.sock")),
-        unlisted: Arc::clone(&unlisted),
-        metrics: Arc::clone(&metrics),
-    };
-    let daemon = Arc::new(Daemon::new(Arc::clone(&allocator), source, config.kubelet_settle_time.get()));
-    let ledger_changed = Arc::new(Notify::new());
-    let (prompter, prompts) = prompts();
-    let calls = Calls {
+    let daemon = Daemon::new(Arc::clone(&stores.allocator), source, config.kubelet_settle_time.get());
+    let daemon = Arc::new(daemon);
+    let (inventory, gpus) = nvml::watch(settings::inventory(&config, &desired));
+    let channels = Channels::new(desired, reload::shown(&effective, &in_effect));
+    let (desired, shown) = (channels.desired.subscribe(), channels.shown.clone());
+    let parts = Parts {
+        config: config.clone(),
+        tier,
+        stores,
         daemon: Arc::clone(&daemon),
-        ledger_changed: Arc::clone(&ledger_changed),
-        doubt: Arc::clone(&doubt),
-        node: api_server.is_some().then_some(prompter),
-        metrics,
-    };
-    let registrar = Registrar {
-        directory: config.device_plugin_dir.to_path_buf(),
-        calls,
-        offers: offers.clone(),
-        pod_resources,
-        patience: CONFLICT_PATIENCE,
-        status: registration_sender,
-    };
-    let pages = Pages {
-        registry,
-        allocator: Arc::clone(&allocator),
-        registration: registration.clone(),
-        serving: serving.clone(),
-        unlisted,
-        usage: usage.clone(),
-        config: shown,
-        containers: Arc::clone(&containers),
-        desired: desired.clone(),
+        api_server,
+        inventory,
+        channels,
+        stop: stop.clone(),
     };
     let mut tasks = Tasks::default();
-    let [router, admin_router] = http::routers(pages, log, tasks.list(), stop.clone());
-    let advertiser = Advertiser {
-        allocator: Arc::clone(&allocator),
-        listing: settings::listing(&config),
-        offers: offers_sender,
-        serving: serving.clone(),
-    };
+    let announcement = parts.spawn(&mut tasks, listeners, registry, &gpus, driver_signals, log)?;
 
-    // Where the driver divides the cards there may still be containers that were made for the shim.
-    if isolation::needs(tier, Need::Library) {
-        let (shared, mut cards) = (Arc::clone(&allocator), inventory.clone());
-        let mut published = None;
-        let view = move |known| {
-            let table = || driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
-            // Figures that change after this are news the next time.
-            let revision = table().revision();
-            let is_news = published != Some(revision) || cards.has_changed().unwrap_or(false);
-            // No ledger has this revision.
-            let view = tenants::tenants(&lock(&shared), if is_news { u64::MAX } else { known })?;
-            published = Some(revision);
-            Some(View { driver_memory: table().of_cards(&cards.borrow_and_update()), ..view })
-        };
-        clock::start(config.run_dir.to_path_buf(), view, stop.clone()).context("starting the clock thread")?;
-    }
-    let driver = inventory_threads.driver();
-    tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, driver, stop.clone()));
-    tasks.spawn(
-        "inventory",
-        inventory::follow(
-            inventory.clone(),
-            desired.clone(),
-            Arc::clone(&containers),
-            config.clone(),
-            advertiser.clone(),
-            stop.clone(),
-        ),
-    );
-    tasks.spawn("listing", inventory::relist(advertiser.clone(), Arc::clone(&ledger_changed), stop.clone()));
-    tasks.spawn(
-        "registration",
-        inventory::register(registrar, inventory, advertiser, serving_sender.clone(), stop.clone()),
-    );
-    let interval = config.release_interval.get();
-    tasks.spawn(
-        "reconcile",
-        reconcile::watch(Arc::clone(&daemon), [ledger_changed, Arc::clone(&doubt)], interval, stop.clone()),
-    );
-    tasks.spawn(
-        "serving",
-        serving::watch(Arc::clone(&daemon), doubt, registration.clone(), serving_sender, stop.clone()),
-    );
-    tasks.spawn("usage", usage::watch(watcher, stop.clone()));
-    if isolation::needs(tier, Need::Service) {
-        let problem = move || containers.problem();
-        tasks.spawn("tier", isolation::watch(problem, stop.clone()));
-    }
-    tasks.spawn("http", http::serve(listener, router, stop.clone()));
-    tasks.spawn("admin", debug::serve(admin_listener, admin_router, stop.clone()));
-    let mut announcement = None;
-    if let Some(api_server) = api_server {
-        let (publisher, draining) = Publisher::new(
-            settings::publish(&config, tier),
-            api_server,
-            allocator,
-            States { registration, offers, serving, usage },
-            desired_sender,
-            prompts,
-        );
-        tasks.spawn("publisher", publisher.run(stop.clone()));
-        announcement = Some(draining);
-    } else {
-        info!("neither in a cluster nor given a kubeconfig: not publishing to an API server");
-    }
-    let changed = Box::pin(reload::changed(sources, effective, in_effect, desired, shown_sender));
+    let changed = Box::pin(reload::changed(sources, effective, in_effect, desired, shown));
     let outgrown = Box::pin(isolation::outgrown(&config, tier));
     let reconfigured = async {
         tokio::select! { () = changed => {}, () = outgrown => {} }
@@ -305,6 +142,6 @@ async fn run(
         result = tasks.until_over(signals, reconfigured, retire, patience) => result,
         error = token::rejected(requests, &config.kubelet_token_file) => Err(error),
     };
-    inventory_threads.stop();
+    gpus.stop();
     result
 }

@@ -48,11 +48,28 @@ impl ShareKinds {
     const ALL: Self = Self(0b111);
 
     fn taken_by(card: &Card, held: &Held) -> Self {
+        let takes_none = !card.is_healthy() || held.free_slots(card) == 0;
+        if takes_none { Self::default() } else { Self::beside(held) }
+    }
+
+    /// Kinds that can be on a card beside what is held of it.
+    pub(crate) fn beside(held: &Held) -> Self {
         match held {
-            held if !card.is_healthy() || held.free_slots(card) == 0 || held.exclusive => Self::default(),
+            held if held.exclusive => Self::default(),
             held if held.pods == 0 => Self::ALL,
             held if held.host.is_zero() => Self::PART,
             _ => Self::OVERSUBSCRIBED,
+        }
+    }
+
+    /// Why a share isn't of these kinds, if so; a card that takes none is held exclusively.
+    pub(crate) fn refuses(self, share: &Share) -> Option<Reason> {
+        match Self::kind_of(share) {
+            kind if self.include(kind) => None,
+            _ if self == Self::default() => Some(Reason::Exclusive),
+            Self::WHOLE => Some(Reason::Shared),
+            Self::PART => Some(Reason::Oversubscribed),
+            _ => Some(Reason::NotOversubscribed),
         }
     }
 
@@ -123,11 +140,10 @@ impl CardFree {
 
     /// What is short for a share that is all on the card; `None` if nothing is, or if the card takes no shares at all.
     pub(crate) fn lacks(self, share: &Share, memory_capacity: Memory) -> Option<Reason> {
-        let Share { memory, cores, exclusive, .. } = *share;
+        let Share { memory, cores, .. } = *share;
         let lacks = match () {
             () if memory > memory_capacity => Reason::TooSmall { wanted: memory, capacity: memory_capacity },
-            () if exclusive && !self.takes.include(ShareKinds::WHOLE) => Reason::Shared,
-            () if !exclusive && !self.takes.include(ShareKinds::PART) => Reason::Oversubscribed,
+            () if let Some(refused) = self.takes.refuses(share) => refused,
             () if memory > self.memory => Reason::Memory { wanted: memory, free: self.memory },
             () if cores > self.cores => Reason::Cores { wanted: cores, free: self.cores },
             () => return None,

@@ -6,6 +6,7 @@
 use divvy_api::pod::{ContainerKind, PodSum};
 use divvy_api::{Card, Cores, Memory, Share};
 
+use crate::card_free::ShareKinds;
 use crate::node_state::Held;
 use crate::reason::Reason;
 
@@ -119,20 +120,11 @@ impl Load {
         if memory > memory_capacity {
             return Err(Reason::TooSmall { wanted: memory, capacity: memory_capacity });
         }
-        if held.exclusive {
-            return Err(Reason::Exclusive);
-        }
-        if exclusive && held.pods > 0 {
-            return Err(Reason::Shared);
+        if let Some(refused) = ShareKinds::beside(held).refuses(&Share { exclusive, ..share }) {
+            return Err(refused);
         }
         if alive.any && (alive.exclusive || share.exclusive) {
             return Err(Reason::OwnPod);
-        }
-        // Memory that pods hold on the card isn't for others to oversubscribe.
-        match (share.host.is_zero(), held.host.is_zero()) {
-            (true, false) => return Err(Reason::Oversubscribed),
-            (false, true) if held.pods > 0 => return Err(Reason::NotOversubscribed),
-            _ => {}
         }
         let free = memory_capacity.saturating_sub(held.memory);
         if memory > free {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{GpuNode, ShareStatus};
+use super::{CardStatus, GpuNode, HealthStatus, ShareStatus};
 use crate::card::{Card, Health, MigInstance, NodeCards, Scales};
 use crate::card_id::{CardId, MigProfile};
 use crate::config::SLOTS_PER_CARD;
@@ -128,6 +128,26 @@ impl From<&GpuNode> for GpuNodeReport {
     fn from(node: &GpuNode) -> Self {
         let data = serde_json::to_value(node).expect("fields of a GpuNode are texts, numbers, and lists of these");
         Self::read(node.metadata.clone(), &data)
+    }
+}
+
+/// What is written of a GPU; [`read_card`] is the way back. What differs from its node's stands nowhere yet.
+impl From<&Card> for CardStatus {
+    fn from(card: &Card) -> Self {
+        let (health, reason) = match &card.health {
+            Health::Healthy => (HealthStatus::Healthy, None),
+            Health::Cordoned { also } => (HealthStatus::Unhealthy, also.as_ref()),
+            Health::Unhealthy { reason } => (HealthStatus::Unhealthy, Some(reason)),
+        };
+        Self {
+            health,
+            reason: reason.map(ToString::to_string),
+            cordoned: matches!(card.health, Health::Cordoned { .. }),
+            numa: card.numa,
+            mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
+            plain: card.mig.is_some() && card.requested_profile().is_none(),
+            ..Self::healthy(card.id.clone(), &*card.model, card.memory)
+        }
     }
 }
 

@@ -1,12 +1,36 @@
-//! Events on the Node and on pods: for state changes that need action.
+//! Writes events on the Node and on pods: for state changes that need action.
 
-use divvy_api::{Card, CardId, Health};
+pub(super) mod changes;
+mod violations;
 
-use divvy_node_core::allocator::{ForeignHeld, ForeignPod};
-use divvy_node_core::foreign;
+use std::collections::VecDeque;
+
+use divvy_api::CardId;
 use divvy_node_core::pod::PodRef;
+use divvy_runtime::api_server::{ApiServer, within_deadline};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::time::Instant;
 
-use super::View;
+use self::violations::ReportedViolations;
+use super::ROUND;
+use super::attempts::{Attempts, concerns_one_object};
+use super::view::View;
+use crate::prompt::Prompts;
+
+/// Most events that wait to be written; beyond that the oldest are dropped.
+const PENDING: usize = 100;
+const CREATE_EVENTS: &str = "create events";
+
+/// Writes events, and remembers which.
+pub(super) struct EventWriter {
+    node_name: String,
+    recorder: Recorder,
+    attempts: Attempts,
+    /// Events that haven't been written yet.
+    pending: VecDeque<PendingEvent>,
+    violations: ReportedViolations,
+}
 
 /// Event to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,77 +47,83 @@ pub(super) struct PendingEvent {
     pub(super) note: String,
 }
 
-/// Events for the changes between two views.
-pub(super) fn between(before: &View, after: &View) -> Vec<PendingEvent> {
-    let mut out: Vec<PendingEvent> =
-        after.inventory.cards().iter().filter_map(|card| health(before, after, card)).collect();
-    if let Some(problem) = after.inventory.problem.as_ref().filter(|_| before.inventory.problem.is_none()) {
-        out.push(on_node(None, true, "NvmlProblem", format!("{problem}; running pods keep their GPUs")));
+// === impl EventWriter ===
+
+impl EventWriter {
+    pub(super) fn new(node_name: &str, ApiServer { client, requests }: &ApiServer) -> Self {
+        let reporter = Reporter { controller: "divvy.dev/node".to_owned(), instance: Some(node_name.to_owned()) };
+        Self {
+            node_name: node_name.to_owned(),
+            recorder: Recorder::new(client.clone(), reporter),
+            attempts: Attempts::new(requests.clone()),
+            pending: VecDeque::new(),
+            violations: ReportedViolations::default(),
+        }
     }
-    let news = after.unasked.iter().filter(|pod| !before.unasked.contains(pod));
-    out.extend(news.map(|pod| {
-        PendingEvent {
-            pod: Some(pod.clone()),
-            card: None,
-            warning: true,
-            reason: "NoGpuRequested",
-            note: "limits name GPU memory or cores but not nvidia.com/gpu, so the kubelet allocated no GPU: install \
-               divvy-webhook, or set nvidia.com/gpu as well"
-                .to_owned(),
-        }
-    }));
-    out.extend(after.foreign.iter().filter(|pod| !before.foreign.contains(pod)).map(on_foreign));
-    out
-}
 
-fn on_foreign(ForeignPod { pod, resource, held }: &ForeignPod) -> PendingEvent {
-    let (reason, note) = match held {
-        ForeignHeld::Nothing => (
-            "NotTranslated",
-            format!(
-                "limits name {resource}, a resource of another system: Divvy has allocated no GPU for it; divvy-webhook \
-                 replaces it in pods that are created while the system's dialect is on, but not in static pods"
-            ),
-        ),
-        ForeignHeld::Cards(cards) => {
-            let cards = cards.iter().map(CardId::as_str).collect::<Vec<_>>().join(", ");
-            (
-                "ForeignGpu",
-                format!(
-                    "uses {cards}, allocated by another device plugin as {resource}: it holds them alone until it ends"
-                ),
-            )
-        }
-        ForeignHeld::All => {
-            let keys = foreign::keys(resource);
-            let hint = if keys.is_empty() { keys } else { format!(" (annotation {keys} doesn't say)") };
-            (
-                "ForeignGpuUnknown",
-                format!(
-                    "another device plugin has allocated {resource}, and it is unclear of which GPUs{hint}: no pod gets \
-                     any GPU of this node until this one ends"
-                ),
-            )
-        }
-    };
-    PendingEvent { pod: Some(pod.clone()), card: None, warning: true, reason, note }
-}
+    /// Takes note of what has changed between two views.
+    pub(super) fn observe(&mut self, before: &View, after: &View) {
+        self.pending.extend(changes::between(before, after));
+        self.pending.extend(self.violations.news(&after.usage.findings, Instant::now()));
+        self.pending.drain(..self.pending.len().saturating_sub(PENDING));
+    }
 
-fn health(before: &View, after: &View, card: &Card) -> Option<PendingEvent> {
-    let was = before.inventory.node.card(&card.id).map(|known| &known.health);
-    match (was, card.health.reason()) {
-        (None | Some(Health::Healthy), Some(reason)) => {
-            let pods = after.allocations.held(&card.id, None).pods;
-            let note = format!("{} accepts no new pods: {reason}; pods with a share of it: {pods}", card.id);
-            Some(on_node(Some(&card.id), true, "GpuUnhealthy", note))
+    /// Writes the events that are pending, in order. Calls that wait for the Node go first; the next round goes on.
+    pub(super) async fn write(&mut self, prompts: &Prompts) {
+        while let Some(event) = self.pending.front().filter(|_| self.attempts.are_due(CREATE_EVENTS)) {
+            if prompts.are_waiting() {
+                return;
+            }
+            let publish = async { self.recorder.publish(&event.event(), &event.subject(&self.node_name)).await };
+            match within_deadline(publish).await {
+                Ok(()) => self.attempts.succeeded(CREATE_EVENTS),
+                // It won't go better next time; the others may.
+                Err(error) if concerns_one_object(&error) => {
+                    self.attempts.requests().failed(CREATE_EVENTS, &error, ROUND);
+                }
+                Err(error) => return self.attempts.failed(CREATE_EVENTS, &error),
+            }
+            self.pending.pop_front();
         }
-        (Some(Health::Cordoned { .. } | Health::Unhealthy { .. }), None) => {
-            Some(on_node(Some(&card.id), false, "GpuHealthy", format!("{} accepts pods again", card.id)))
-        }
-        _ => None,
     }
 }
 
-fn on_node(card: Option<&CardId>, warning: bool, reason: &'static str, note: String) -> PendingEvent {
-    PendingEvent { pod: None, card: card.cloned(), warning, reason, note }
+// === impl PendingEvent ===
+
+impl PendingEvent {
+    /// What it is about.
+    fn subject(&self, node_name: &str) -> ObjectReference {
+        match &self.pod {
+            // Events of a Node are found by its name: the kubelet's own carry it as UID too.
+            None => ObjectReference {
+                kind: Some("Node".to_owned()),
+                name: Some(node_name.to_owned()),
+                uid: Some(node_name.to_owned()),
+                ..ObjectReference::default()
+            },
+            Some(PodRef { uid, namespace, name }) => ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some(namespace.clone()),
+                name: Some(name.clone()),
+                uid: Some(uid.clone()),
+                ..ObjectReference::default()
+            },
+        }
+    }
+
+    fn event(&self) -> Event {
+        Event {
+            type_: if self.warning { EventType::Warning } else { EventType::Normal },
+            reason: self.reason.to_owned(),
+            note: Some(self.note.chars().take(1000).collect()),
+            action: self.reason.to_owned(),
+            // Events that differ in their notes alone are taken for one that happened again.
+            secondary: self.card.as_ref().map(|card| ObjectReference {
+                kind: Some("GPU".to_owned()),
+                name: Some(card.to_string()),
+                ..ObjectReference::default()
+            }),
+        }
+    }
 }

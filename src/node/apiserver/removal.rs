@@ -11,8 +11,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
-use super::cluster::{Cluster, find_node};
-use super::node::{FEATURE_DISCOVERY, NodeView};
+use super::node::{FEATURE_DISCOVERY, NodeView, find_node};
 
 /// Most Nodes that are listed at a time, as kubectl has it.
 const PAGE: u32 = 500;
@@ -23,7 +22,8 @@ pub async fn remove(client: Client, name: &str, names: &ResourceNames) -> anyhow
     let Some(node) = find_node(client.clone(), name).await? else { return Ok(Vec::new()) };
     let Removal { patch, what } = Removal::new(&node, &amounts(names));
     if !what.is_empty() {
-        Cluster::new(client, name).patch_node(&patch).await?;
+        let nodes: Api<NodeView> = Api::all(client);
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     }
     Ok(what)
 }

@@ -1,21 +1,30 @@
+use std::collections::BTreeMap;
+
 use divvy_api::annotation;
 use divvy_api::gpunode::{HealthStatus, Oversubscription};
 use divvy_api::links::LinkedCards;
+use divvy_api::names::annotation::PLANNED;
 use divvy_api::request::Sharing;
 use divvy_api::{
     Card, CardId, ContainerKind, ContainerRequest, Cores, GpuRequest, Health, Link, Links, Memory, MemoryAmount,
     MigInstance, Terms, Totals,
 };
+use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::events::between;
-use super::node::{NodeStatusView, NodeView};
+use super::events::changes::between;
+use super::gpu_node::status;
+use super::node::facts::NodeStatusView;
+use super::node::{NodeFacts, labels};
+use super::pods::annotation as pod_annotation;
+use super::removal::Removal;
 use super::*;
-use divvy_node_core::allocator::ForeignHeld;
-use divvy_node_core::inventory::{DeviceInfo, Driver};
-use divvy_node_core::ledger::{Holding, Ledger, Nonce, Origin, Part};
-use divvy_node_core::pod::Phase;
+use divvy_node_core::allocator::{ForeignHeld, ForeignPod};
+use divvy_node_core::amounts::allocatable;
+use divvy_node_core::inventory::{DeviceInfo, Driver, Inventory};
+use divvy_node_core::ledger::{Allocations, Holding, Ledger, Nonce, Origin, Part};
+use divvy_node_core::pod::{Phase, Pod, PodRef};
 
 const WHOLE: Scales = Scales::WHOLE;
 const CARD: Memory = Memory::mib(80_000);
@@ -112,7 +121,7 @@ fn settings(scales: Scales, tier: Tier) -> PublishSettings {
         scales,
         tier,
         slots_per_card: 32,
-        advertise: Advertise::Amounts,
+        writes_node: true,
         utilization: false,
         state_dir: PathBuf::new(),
     }

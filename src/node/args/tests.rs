@@ -16,7 +16,6 @@ const VALUES: &[(&str, &str)] = &[
     ("numaTopology", "on"),
     ("memoryScale", "1.25"),
     ("oversubscribeHostMemory", "64Gi"),
-    ("memoryOverride", "NVIDIA GB10=110Gi,=Thor=8192Mi"),
     ("coresScale", "0.1"),
     ("defaultMemory", "25%"),
     ("defaultCores", "99"),
@@ -25,7 +24,7 @@ const VALUES: &[(&str, &str)] = &[
     ("tier", "shim"),
     ("accountingNamespaces", "research,lab"),
     ("libdivvyPath", "/opt/libdivvy.so"),
-    ("cardOverrides", "[{index: 0, slotsPerCard: 4}, {model: L4, tier: shim, coresScale: 2.5}]"),
+    ("cardOverrides", "[{index: 0, slotsPerCard: 4}, {model: L4, tier: shim, memory: 8192Mi, coresScale: 2.5}]"),
     ("deviceListStrategy", "volume-mounts,cdi-cri"),
     ("cdiDir", "/etc/cdi"),
     ("nvidiaCdiHookPath", "/usr/local/bin/nvidia-cdi-hook"),
@@ -188,7 +187,7 @@ fn variable_with_invalid_utf8_is_refused() {
 #[test]
 fn invalid_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
-    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, defaultMemory, defaultCores, cardPolicy, loadAware, nodeIp, numaTopology, memoryScale, oversubscribeHostMemory, memoryOverride, coresScale, tier, accountingNamespaces, libdivvyPath, cardOverrides, deviceListStrategy, cdiDir, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devRootCtrPath, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, adminAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, defaultMemory, defaultCores, cardPolicy, loadAware, nodeIp, numaTopology, memoryScale, oversubscribeHostMemory, coresScale, tier, accountingNamespaces, libdivvyPath, cardOverrides, deviceListStrategy, cdiDir, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devRootCtrPath, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, adminAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
     insta::assert_snapshot!(file("adminAddress: 10.0.0.7:9404"), @r#"config.yaml: line 2, column 15: adminAddress: "10.0.0.7:9404" is not a loopback address with a port: expected one such as 127.0.0.1:9404 or [::1]:9404"#);
     insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");

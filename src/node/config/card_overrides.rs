@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use divvy_api::gpunode::Scales;
-use divvy_api::{Card, CardId, Health, NodeCards, Tier};
+use divvy_api::{Card, CardId, Health, Memory, NodeCards, Tier};
 use divvy_node_core::inventory::{DeviceInfo, Inventory};
 use divvy_placement::{is_model_pattern, matches_model};
 use divvy_region::terms::Words;
@@ -12,7 +12,7 @@ use divvy_runtime::settings::Within;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Config, ConfigError, Scale, TierChoice};
+use super::{Config, ConfigError, MemoryAmount, Scale, TierChoice};
 
 /// Keys of some GPUs: a list in the file, and the same in one line wherever there is only text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -31,6 +31,8 @@ struct CardOverride {
 struct CardSettings {
     slots: Option<u32>,
     tier: Option<Tier>,
+    /// More than none; of a GPU of which NVML reports a figure, that one counts.
+    memory: Option<Memory>,
     /// In percent, 100 at most.
     memory_scale: Option<u32>,
     /// In percent.
@@ -62,6 +64,8 @@ struct Entry {
     #[serde(skip_serializing_if = "Option::is_none")]
     tier: Option<TierChoice>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<MemoryAmount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     memory_scale: Option<Scale>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cores_scale: Option<Scale>,
@@ -76,6 +80,7 @@ impl CardOverrides {
         entries.fold(CardSettings::default(), |earlier, later| CardSettings {
             slots: later.slots.or(earlier.slots),
             tier: later.tier.or(earlier.tier),
+            memory: later.memory.or(earlier.memory),
             memory_scale: later.memory_scale.or(earlier.memory_scale),
             cores_scale: later.cores_scale.or(earlier.cores_scale),
         })
@@ -112,6 +117,13 @@ impl<'de> Deserialize<'de> for CardOverrides {
 
 /// Why a GPU takes no pods where the hardware must enforce every share.
 const NO_INSTANCE: &str = "not a MIG instance, which tier mig requires: partition the GPU, or set tier to auto";
+
+/// Why a GPU that uses the processor's memory takes no pods.
+fn no_memory(model: &str) -> String {
+    format!(
+        "NVML reports no memory for this GPU: set memory for model \"{model}\" in cardOverrides of the daemon's configuration"
+    )
+}
 
 const A_LIST: &str = "a list such as [{index: 0, slotsPerCard: 4}]";
 
@@ -191,11 +203,15 @@ impl TryFrom<Entry> for CardOverride {
         let settings = CardSettings {
             slots: entry.slots_per_card.map(Within::get),
             tier,
+            memory: entry.memory.map(MemoryAmount::get),
             memory_scale: entry.memory_scale.map(Scale::percent),
             cores_scale: entry.cores_scale.map(Scale::percent),
         };
         if settings == CardSettings::default() {
-            return Err(format!("{gpus} has no keys: expected slotsPerCard, tier, memoryScale or coresScale"));
+            return Err(format!("{gpus} has no keys: expected slotsPerCard, tier, memory, memoryScale or coresScale"));
+        }
+        if settings.memory == Some(Memory::ZERO) {
+            return Err(format!("{gpus}: memory 0: expected an amount such as 110Gi"));
         }
         if settings.memory_scale.is_some_and(|percent| percent > Scale::ONE.percent()) {
             return Err(format!("{gpus}: memoryScale above 1 is for all GPUs of a node: set it beside cardOverrides"));
@@ -209,6 +225,7 @@ impl From<CardOverride> for Entry {
         let keys = Self {
             slots_per_card: settings.slots.map(Within::new),
             tier: settings.tier.map(|tier| TierChoice(Some(tier))),
+            memory: settings.memory.map(MemoryAmount),
             memory_scale: settings.memory_scale.map(Scale::of_percent),
             cores_scale: settings.cores_scale.map(Scale::of_percent),
             ..Self::default()
@@ -226,30 +243,37 @@ impl From<CardOverride> for Entry {
 impl Config {
     /// The cards that NVML found with what is configured for them, on a node that serves `tier` and no stronger one.
     pub(crate) fn effective(&self, found: &Inventory, tier: Tier) -> Inventory {
-        // The daemon serves the strongest tier that any card has.
-        let of_others = if self.tier.named() == Some(Tier::Accounting) { Tier::Accounting } else { tier };
-        let scales = self.scales();
-        let configured = |(card, device): (&Card, &DeviceInfo)| {
-            let settings = self.card_overrides.settings(card, device);
-            let needs_partition = tier == Tier::Mig && card.mig.is_none() && card.is_healthy();
-            Card {
-                slots: settings.slots.unwrap_or(self.slots_per_card.get()),
-                tier: settings.tier.unwrap_or(of_others).min(tier),
-                scales: Scales {
-                    memory: settings.memory_scale.unwrap_or(scales.memory),
-                    cores: settings.cores_scale.unwrap_or(scales.cores),
-                },
-                health: if needs_partition { Health::unhealthy(NO_INSTANCE) } else { card.health.clone() },
-                ..card.clone()
-            }
-        };
         let node = NodeCards {
-            cards: found.each().map(configured).collect(),
+            cards: found.each().map(|(card, device)| self.effective_card(card, device, tier)).collect(),
             links: Arc::clone(&found.node.links),
             undivided: tier == Tier::Mig,
             oversubscription: self.oversubscription(),
         };
         Inventory { node: Arc::new(node), ..found.clone() }
+    }
+
+    fn effective_card(&self, card: &Card, device: &DeviceInfo, tier: Tier) -> Card {
+        // The daemon serves the strongest tier that any card has.
+        let of_others = if self.tier.named() == Some(Tier::Accounting) { Tier::Accounting } else { tier };
+        let settings = self.card_overrides.settings(card, device);
+        let scales = self.scales();
+        let memory = if card.memory.is_zero() { settings.memory.unwrap_or(Memory::ZERO) } else { card.memory };
+        let health = match &card.health {
+            Health::Healthy if memory.is_zero() => Health::unhealthy(no_memory(&card.model)),
+            Health::Healthy if tier == Tier::Mig && card.mig.is_none() => Health::unhealthy(NO_INSTANCE),
+            found => found.clone(),
+        };
+        Card {
+            memory,
+            slots: settings.slots.unwrap_or(self.slots_per_card.get()),
+            tier: settings.tier.unwrap_or(of_others).min(tier),
+            scales: Scales {
+                memory: settings.memory_scale.unwrap_or(scales.memory),
+                cores: settings.cores_scale.unwrap_or(scales.cores),
+            },
+            health,
+            ..card.clone()
+        }
     }
 
     /// Refuses keys of some GPUs that a node of this tier can't have.
@@ -320,6 +344,28 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_of_gpus_of_which_nvml_reports_none() {
+        let mut found = inventory();
+        let memories = |text: &str, found: &Inventory| {
+            let config = Config { card_overrides: from_text(text).expect(text), ..config() };
+            let inventory = config.effective(found, Tier::Shim);
+            inventory.cards().iter().map(|card| (card.memory.as_mib(), card.health.to_string())).collect::<Vec<_>>()
+        };
+        let healthy = "healthy".to_owned();
+        let known = [(1024, healthy.clone()), (1024, healthy.clone()), (1024, healthy.clone())];
+        let text = "[{model: L4, memory: 8Gi}, {uuid: GPU-a, memory: 64000}]";
+        assert_eq!(memories(text, &found), known, "NVML's figure counts where there is one");
+        Arc::make_mut(&mut found.node).cards[0].memory = Memory::ZERO;
+        assert_eq!(memories(text, &found)[0], (64_000, healthy));
+        let (memory, health) = memories("[{model: L40, memory: 8Gi}]", &found).swap_remove(0);
+        assert_eq!(memory, 0);
+        insta::assert_snapshot!(health, @r#"unhealthy: NVML reports no memory for this GPU: set memory for model "NVIDIA L4" in cardOverrides of the daemon's configuration"#);
+        Arc::make_mut(&mut found.node).cards[0].health = Health::unhealthy("GPU fell off the bus");
+        let (_, health) = memories("[{slotsPerCard: 1, index: 0}]", &found).swap_remove(0);
+        assert_eq!(health, "unhealthy: GPU fell off the bus", "what ails it besides is said first");
+    }
+
+    #[test]
     fn last_entry_with_a_key_counts() {
         let text = "[{model: NVIDIA, slotsPerCard: 8, coresScale: 1.5}, {index: 1, slotsPerCard: 2, memoryScale: 0.9}]";
         assert_eq!(
@@ -366,15 +412,17 @@ mod tests {
         let refused = |text: &str| from_text::<CardOverrides>(text).expect_err(text).to_string();
         insta::assert_snapshot!(refused("[{slotsPerCard: 4}]"), @r#"an entry names no GPUs: give it one of model, uuid and index at line 1, column 2"#);
         insta::assert_snapshot!(refused("[{model: L4, index: 0, slotsPerCard: 4}]"), @r#"an entry has model and index: expected one of them at line 1, column 2"#);
-        insta::assert_snapshot!(refused("[{index: 0}]"), @r#"index 0 has no keys: expected slotsPerCard, tier, memoryScale or coresScale at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{index: 0}]"), @r#"index 0 has no keys: expected slotsPerCard, tier, memory, memoryScale or coresScale at line 1, column 2"#);
         insta::assert_snapshot!(refused("[{index: 0, slotsPerCard: 4}, {index: 1, tier: shim}, {index: 0, coresScale: 2}]"), @"index 0 has two entries: write its keys into one");
         insta::assert_snapshot!(refused("[{index: 0, slotsPerCard: 0}]"), @r#""0" is not a whole number from 1 to 256 at line 1, column 27"#);
         insta::assert_snapshot!(refused("[{index: 0, memoryScale: 1.5}]"), @r#"index 0: memoryScale above 1 is for all GPUs of a node: set it beside cardOverrides at line 1, column 2"#);
+        insta::assert_snapshot!(refused("[{model: GB10, memory: 0}]"), @"model GB10: memory 0: expected an amount such as 110Gi at line 1, column 2");
+        insta::assert_snapshot!(refused("[{model: GB10, memory: 110G}]"), @r#""110G" is ambiguous: did you mean "110Gi"?: expected an amount of memory such as 64Gi, or 0 at line 1, column 24"#);
         insta::assert_snapshot!(refused("[{index: 0, tier: mps}]"), @r#"index 0: tier can be accounting or shim here: the others are for all GPUs of a node at line 1, column 2"#);
         insta::assert_snapshot!(refused("[{uuid: 5f3a, slotsPerCard: 4}]"), @r#""5f3a" is not a GPU UUID: expected "GPU-" or "MIG-" followed by letters, digits, '-' or '/' at line 1, column 9"#);
         insta::assert_snapshot!(refused("[{index: -1, slotsPerCard: 4}]"), @r#""-1" is not a whole number from 0 to 127 at line 1, column 10"#);
         insta::assert_snapshot!(refused("[{model: ' ', slotsPerCard: 4}]"), @r#"model " " matches no GPU: write it as nvidia-smi -L does at line 1, column 2"#);
-        insta::assert_snapshot!(refused("[{index: 0, slots: 4}]"), @r#"unknown field `slots`, expected one of model, uuid, index, slotsPerCard, tier, memoryScale, coresScale at line 1, column 13"#);
+        insta::assert_snapshot!(refused("[{index: 0, slots: 4}]"), @r#"unknown field `slots`, expected one of model, uuid, index, slotsPerCard, tier, memory, memoryScale, coresScale at line 1, column 13"#);
         insta::assert_snapshot!(refused("index=0"), @r#""index=0" is not a list such as [{index: 0, slotsPerCard: 4}]"#);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::{Memory, Tier};
 
-use super::{Advertise, Config, ConfigError, HostMemory, Scale};
+use super::{Advertise, Config, ConfigError, MemoryAmount, Scale};
 
 const MEMINFO: &str = "/proc/meminfo";
 
@@ -31,7 +31,7 @@ impl Config {
 
     fn check_oversubscription_on(&self, meminfo: &Path) -> Result<(), ConfigError> {
         let is_scaled = self.memory_scale.percent() > Scale::ONE.percent();
-        let has_host_memory = self.oversubscribe_host_memory != HostMemory::NONE;
+        let has_host_memory = self.oversubscribe_host_memory != MemoryAmount::NONE;
         let problem = match (is_scaled, has_host_memory) {
             (false, false) => return Ok(()),
             (true, false) => {

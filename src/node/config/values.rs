@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "f64")]
 pub struct Scale(u32);
 
-/// Amount of host memory, in MiB or with a binary suffix.
+/// Amount of memory, in MiB or with a binary suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct HostMemory(Memory);
+pub struct MemoryAmount(pub(super) Memory);
 
 /// The word for a tier that isn't named.
 const AUTO: &str = "auto";
@@ -89,9 +89,9 @@ impl From<Scale> for f64 {
     }
 }
 
-// === impl HostMemory ===
+// === impl MemoryAmount ===
 
-impl HostMemory {
+impl MemoryAmount {
     /// Nothing.
     pub const NONE: Self = Self(Memory::ZERO);
 
@@ -101,7 +101,7 @@ impl HostMemory {
     }
 }
 
-impl TryFrom<String> for HostMemory {
+impl TryFrom<String> for MemoryAmount {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -110,8 +110,8 @@ impl TryFrom<String> for HostMemory {
     }
 }
 
-impl From<HostMemory> for String {
-    fn from(HostMemory(memory): HostMemory) -> Self {
+impl From<MemoryAmount> for String {
+    fn from(MemoryAmount(memory): MemoryAmount) -> Self {
         if memory.is_zero() { "0".to_owned() } else { memory.to_string() }
     }
 }

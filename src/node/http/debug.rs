@@ -13,7 +13,7 @@ use crate::kubelet::registration::RegistrationStatus;
 /// The state now. Ledger, inventory and pods are those of one moment, the rest is of another one.
 pub(super) fn state(pages: &Pages) -> Value {
     let allocator = decisions(&lock(&pages.allocator));
-    let registration = match &*pages.registration.borrow() {
+    let registration = match &*pages.states.registration.borrow() {
         RegistrationStatus::Registered => "registered".to_owned(),
         RegistrationStatus::Unregistered => "not registered".to_owned(),
         RegistrationStatus::Conflict(conflict) => format!("not registered: {conflict}"),
@@ -24,7 +24,7 @@ pub(super) fn state(pages: &Pages) -> Value {
         "allocator": allocator,
         "registration": registration,
         "podListProblem": unlisted,
-        "configurationProblem": pages.config.borrow().problem,
+        "configurationProblem": pages.states.config.borrow().problem,
         "desired": &*pages.desired.borrow(),
         "containers": {
             "strategies": pages.containers.strategies(),
@@ -32,7 +32,7 @@ pub(super) fn state(pages: &Pages) -> Value {
             "directories": containers,
             "directoriesOfEnded": dead,
         },
-        "usage": &**pages.usage.borrow(),
+        "usage": &**pages.states.usage.borrow(),
     })
 }
 

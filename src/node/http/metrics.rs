@@ -8,30 +8,16 @@ mod usage;
 
 use std::sync::Arc;
 
-use divvy_api::usage::NodeUsage;
 use divvy_node_core::allocator::SharedAllocator;
-use divvy_node_core::serving::ServingProblem;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use self::ledger::LedgerCollector;
 use self::readings::Readings;
 use self::usage::Usage;
-use super::ConfigStatus;
 use crate::container::Containers;
-use crate::kubelet::registration::RegistrationStatus;
 use crate::nvml::GpuReadings;
-
-/// States that are gauges.
-#[derive(Clone, Debug)]
-pub struct States {
-    /// Registration with the kubelet.
-    pub registration: watch::Receiver<RegistrationStatus>,
-    /// Why no pod can be served, if none can.
-    pub serving: watch::Receiver<Option<ServingProblem>>,
-    /// Configuration in effect.
-    pub config: watch::Receiver<ConfigStatus>,
-}
+use crate::states::States;
 
 /// Registers metrics of the ledger, of the GPUs' sensors and of the measured use of containers.
 pub fn register(
@@ -40,8 +26,8 @@ pub fn register(
     containers: Arc<Containers>,
     states: States,
     readings: watch::Receiver<Arc<Vec<GpuReadings>>>,
-    usage: watch::Receiver<Arc<NodeUsage>>,
 ) {
+    let usage = states.usage.clone();
     registry.register_collector(Box::new(LedgerCollector { allocator, containers, states }));
     registry.register_collector(Box::new(Readings(readings)));
     registry.register_collector(Box::new(Usage(usage)));

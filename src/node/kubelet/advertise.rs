@@ -94,6 +94,14 @@ pub fn offers(
     offers
 }
 
+/// Whether the daemon writes amounts of memory and compute, and devices, to its Node itself.
+pub fn writes_node(advertise: Advertise) -> bool {
+    match advertise {
+        Advertise::Amounts => true,
+        Advertise::Devices => false,
+    }
+}
+
 /// Leaves healthy only what pods hold: nothing more is allocated, and a kubelet that restarts admits running pods again, which it
 /// doesn't with unhealthy devices. `given`: units that the kubelet gave to pods.
 pub fn keep_held(offers: &mut [Offer], allocations: &Allocations, given: &BTreeSet<&str>) {

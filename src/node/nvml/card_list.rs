@@ -14,7 +14,7 @@ use super::calls::{ProbeError, Sample, Slice};
 use super::health::{HealthOptions, Observation};
 use super::links::LinkTable;
 use super::readings::GpuReadings;
-use crate::config::{MemoryOverride, MigStrategy, memory_of};
+use crate::config::MigStrategy;
 use card::{Listing, WatchedCard};
 use divvy_node_core::inventory::{DeviceInfo, Driver, Inventory};
 use driver::DriverState;
@@ -29,7 +29,6 @@ pub(super) struct CardList {
     timeout: Duration,
     health: HealthOptions,
     mig: MigStrategy,
-    memory_override: Vec<MemoryOverride>,
     driver: DriverState,
     /// Look-ups by index that run, or that failed.
     lookups: BTreeMap<u32, Lookup>,
@@ -67,7 +66,6 @@ impl CardList {
             timeout: options.probe_timeout,
             health: options.health.clone(),
             mig: options.mig_strategy,
-            memory_override: options.memory_override.clone(),
             driver: DriverState::asked(at),
             lookups: BTreeMap::new(),
             cards: BTreeMap::new(),
@@ -160,12 +158,6 @@ impl CardList {
             Err(error) => self.fail(at, gpu, &error.to_string()),
         }
         if let Some(card) = self.cards.get_mut(gpu) {
-            let completed = |mut sample: Sample| {
-                let model = sample.model.as_deref().unwrap_or(&card.card.model);
-                sample.memory = sample.memory.or_else(|| memory_of(&self.memory_override, model));
-                sample
-            };
-            let probed = probed.map(completed);
             card.probed(&self.health, at, probed);
             card.answer(self.mig);
             card.call = Some(Call::new(at + self.interval));

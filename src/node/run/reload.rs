@@ -19,8 +19,8 @@ use crate::apiserver::desired::Desired;
 use crate::args::{Effective, Sources};
 use crate::config::{Config, ConfigError};
 use crate::container::isolation;
-use crate::http::ConfigStatus;
 use crate::kubelet::socket::DirectoryWatch;
+use crate::states::ConfigStatus;
 
 /// Longest wait at start for the node's labels from the API server. After that the saved ones are used.
 const LABELS: Duration = Duration::from_secs(5);

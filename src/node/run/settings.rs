@@ -8,7 +8,7 @@ use divvy_runtime::api_server::ApiServer;
 use crate::apiserver::PublishSettings;
 use crate::apiserver::desired::Desired;
 use crate::config::{Config, Switch};
-use crate::kubelet::advertise::Listing;
+use crate::kubelet::advertise::{self, Listing};
 use crate::kubelet::client::KubeletEndpoint;
 use crate::kubelet::tls::Trust;
 use crate::nvml::{HealthOptions, InventoryOptions};
@@ -49,7 +49,6 @@ pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions 
         nvml_library: config.nvml_library.clone(),
         sysfs_root: config.sysfs_root.to_path_buf(),
         mig_strategy: config.mig_strategy,
-        memory_override: config.memory_override.0.clone(),
         probe_interval: config.probe_interval.get(),
         probe_timeout: config.probe_timeout.get(),
         health: HealthOptions { ignored_xids, recover_after: config.recover_after.get() },
@@ -62,7 +61,7 @@ pub(super) fn publish(config: &Config, tier: Tier) -> PublishSettings {
         node_name: config.node_name.to_string(),
         names: config.cluster().amount_names(),
         scales: config.scales(),
-        advertise: config.advertise,
+        writes_node: advertise::writes_node(config.advertise),
         tier,
         slots_per_card: config.slots_per_card.get(),
         utilization: config.load_aware == Switch::On,

@@ -15,7 +15,6 @@ use divvy_api::{Card, Health, Link, Memory};
 use divvy_node::config::MigStrategy;
 use divvy_node::nvml::{HealthOptions, InventoryHandle, InventoryOptions, watch};
 use divvy_node_core::inventory::{CardProcess, DeviceInfo, Inventory};
-use divvy_runtime::settings::from_text;
 use fake_nvml::{Call, CardState, FabricScenario, NvmlReturn, Scenario};
 use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
@@ -86,7 +85,6 @@ fn options(directory: &TempDir) -> InventoryOptions {
         nvml_library: Some(directory.path().join("libnvidia-ml.so.1")),
         sysfs_root: directory.path().to_path_buf(),
         mig_strategy: MigStrategy::None,
-        memory_override: Vec::new(),
         probe_interval: Duration::from_millis(10),
         probe_timeout: Duration::from_secs(2),
         health: HealthOptions { ignored_xids: BTreeSet::from([13, 31]), recover_after: Duration::from_millis(50) },
@@ -338,24 +336,14 @@ async fn health_reason_names_the_failed_nvml_call() {
 }
 
 #[tokio::test]
-async fn memory_that_nvml_lacks_is_the_configurations() {
-    let other = ["NVIDIA GB100=1Gi", "NVIDIA GB10=110Gi"].map(|text| from_text(text).unwrap());
-    let mut machine = Machine::start_with(Scenario::dgx_spark(), |options| options.memory_override = other.into());
+async fn memory_that_nvml_lacks_is_none() {
+    let mut machine = Machine::start(Scenario::dgx_spark());
     let inventory = machine.until_well().await;
-    assert_eq!((inventory.cards()[0].memory, inventory.devices[0].memory_used), (Memory::mib(110 << 10), None));
+    assert_eq!((inventory.cards()[0].memory, inventory.devices[0].memory_used), (Memory::ZERO, None));
     machine.change(|scenario| scenario.cards[0].unified_memory = false);
     let known = machine.until("NVML's figure", |inventory| inventory.devices[0].memory_used.is_some()).await;
-    assert_eq!(known.cards()[0].memory, Memory::mib(120 << 10), "where there is one it counts");
+    assert_eq!(known.cards()[0].memory, Memory::mib(120 << 10));
     fails_by_its_memory(&mut machine).await;
-}
-
-#[tokio::test]
-async fn gpu_without_any_figure_of_its_memory_names_the_key() {
-    let mut machine = Machine::start_with(Scenario::dgx_spark(), |options| {
-        options.memory_override = [from_text("GB100=1Gi").unwrap()].into();
-    });
-    let sick = machine.until("the card is unhealthy", |inventory| reason(inventory, 0).is_some()).await;
-    insta::assert_snapshot!(reason(&sick, 0).unwrap(), @r#"NVML reports no memory for this GPU: set memoryOverride for model "NVIDIA GB10" in the daemon's configuration"#);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Measures the use of containers twice a second, and frees the region slots of dead processes.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::overhead::{Overheads, Processes, Still};
 use super::region::ContainerRegion;
 use super::violations::ViolationTracker;
 use super::{Holder, Slots};
+use crate::config::Config;
 use crate::container::region_file;
 use divvy_mps::MpsDirectory;
 use divvy_node_core::inventory::Inventory;
@@ -70,23 +71,19 @@ pub async fn watch(mut watcher: Watcher, stop: CancellationToken) {
 // === impl Watcher ===
 
 impl Watcher {
-    /// A watcher of directories below `run_dir`, cgroups below `cgroup_root` and GPUs that are probed each `probe_interval`; and
-    /// the receiver of its results.
+    /// A watcher of a node that is configured so, and the receiver of its results.
     pub fn new(
-        node: &str,
-        run_dir: &Path,
-        cgroup_root: PathBuf,
+        config: &Config,
         allocator: SharedAllocator,
         inventory: watch::Receiver<Arc<Inventory>>,
-        probe_interval: Duration,
         driver_memory: Arc<Mutex<DriverMemoryTable>>,
     ) -> (Self, watch::Receiver<Arc<NodeUsage>>) {
-        let nothing = NodeUsage { node: node.to_owned(), ..NodeUsage::default() };
+        let nothing = NodeUsage { node: config.node_name.to_string(), ..NodeUsage::default() };
         let (usage, receiver) = watch::channel(Arc::new(nothing));
         let watcher = Self {
-            node: node.to_owned(),
-            run_dir: run_dir.to_owned(),
-            cgroups: cgroup_root,
+            node: config.node_name.to_string(),
+            run_dir: config.run_dir.to_path_buf(),
+            cgroups: config.cgroup_root.to_path_buf(),
             allocator,
             inventory,
             usage,
@@ -94,7 +91,7 @@ impl Watcher {
             holders: Vec::new(),
             regions: HashMap::new(),
             accounts: Accounts::default(),
-            overheads: Overheads::over(2 * probe_interval.max(INTERVAL)),
+            overheads: Overheads::over(2 * config.probe_interval.get().max(INTERVAL)),
             driver_memory,
             driver: Driver::default(),
             violations: ViolationTracker::default(),

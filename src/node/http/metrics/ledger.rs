@@ -10,10 +10,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::States;
 use crate::config::Strategy;
 use crate::container::{Containers, Strategies};
 use crate::kubelet::registration::RegistrationStatus;
+use crate::states::States;
 use divvy_node_core::inventory::DeviceInfo;
 use divvy_node_core::ledger::Holding;
 use divvy_node_core::pod::PodRef;

@@ -33,8 +33,6 @@ pub(super) struct WatchedCard {
     pub(super) gone: bool,
     /// A GPU in MIG mode.
     in_mig: bool,
-    /// Neither NVML nor the configuration has a figure of its memory.
-    lacks_memory: bool,
 }
 
 /// Whether it is shown as a card.
@@ -63,7 +61,6 @@ impl WatchedCard {
             listing: Listing::Unknown,
             gone: false,
             in_mig: false,
-            lacks_memory: false,
         }
     }
 
@@ -140,16 +137,7 @@ impl WatchedCard {
         if self.in_mig {
             return Health::unhealthy(strategy.objection());
         }
-        match self.health.verdict() {
-            Health::Healthy if self.lacks_memory => {
-                let model = &self.card.model;
-                let reason = format!(
-                    "NVML reports no memory for this GPU: set memoryOverride for model \"{model}\" in the daemon's configuration"
-                );
-                Health::unhealthy(reason)
-            }
-            verdict => verdict,
-        }
+        self.health.verdict()
     }
 
     /// Whether it is a MIG instance.
@@ -166,9 +154,8 @@ impl WatchedCard {
     fn learn(&mut self, at: Instant, sample: Sample) {
         self.load = sample.sensors.utilization.map(|percent| Load::with(self.load, percent, at));
         self.sensors = sample.sensors;
-        self.lacks_memory = sample.memory.is_none();
         let (card, device) = (&mut self.card, &mut self.device);
-        card.memory = sample.memory.unwrap_or(card.memory);
+        card.memory = sample.memory.unwrap_or(Memory::ZERO);
         card.utilization = self.load.map(Load::percent);
         card.model = sample.model.map_or_else(|| Arc::clone(&card.model), Arc::from);
         card.numa = sample.numa.or(card.numa);

@@ -41,7 +41,6 @@ fn options() -> InventoryOptions {
         nvml_library: None,
         sysfs_root: "/sys".into(),
         mig_strategy: MigStrategy::None,
-        memory_override: Vec::new(),
         probe_interval: Duration::from_secs(5),
         probe_timeout: Duration::from_secs(10),
         health: HealthOptions { ignored_xids: BTreeSet::new(), recover_after: Duration::from_secs(60) },

@@ -197,7 +197,7 @@ fn paced(node: &Node) -> Vec<(&'static str, Vec<(CardId, u32)>)> {
         let held = |pod: &&str| node.holding(pod, "c0").is_some_and(|holding| holding.nonce == nonce);
         pods.into_iter().find(held).expect("one of ours")
     };
-    let view = tenants(&node.allocator, 0).expect("a ledger that is new");
+    let view = tenants(&node.allocator, None).expect("a ledger that is new");
     let cores = |(card, cores): &(CardId, Cores)| (card.clone(), cores.units());
     let mut tenants: Vec<_> =
         view.tenants.iter().map(|tenant| (named(tenant.nonce), tenant.cards.iter().map(cores).collect())).collect();
@@ -213,11 +213,11 @@ fn node_with_library_serves_shim_with_cap_by_default() {
     assert_eq!(terms(&node, "whole"), (Tier::Shim, Compute::Cap));
     let card = slot("GPU-0::0").card;
     assert_eq!(paced(&node), [("burst", vec![(card.clone(), 30)]), ("cap", vec![(card, 0)])]);
-    let view = tenants(&node.allocator, 0).expect("a ledger that is new");
+    let view = tenants(&node.allocator, None).expect("a ledger that is new");
     let last = view.tenants.iter().filter(|tenant| tenant.priority == Some(Priority::Low));
     assert_eq!(last.map(|tenant| tenant.cards[0].1.units()).collect::<Vec<_>>(), [30]);
     let revision = node.allocator.ledger().revision();
-    assert!(tenants(&node.allocator, revision).is_none(), "nothing is new");
+    assert!(tenants(&node.allocator, Some(revision)).is_none(), "nothing is new");
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn whole_instances_are_not_paced() {
     let tier = |pod| node.written(pod, "c0").terms.tier;
     assert_eq!(["whole", "part", "gpu"].map(tier), [Tier::Mig, Tier::Shim, Tier::Shim]);
     assert_eq!(
-        tenants(&node.allocator, 0).expect("a ledger that is new").tenants.len(),
+        tenants(&node.allocator, None).expect("a ledger that is new").tenants.len(),
         1,
         "the hardware needs no clock"
     );

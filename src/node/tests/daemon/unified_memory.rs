@@ -11,7 +11,7 @@ use crate::bench::{Bench, MEMORY, Stderr, part, pod};
 async fn spark(overrides: Value) -> Bench {
     let mut bench = Bench::joined().await;
     bench.define();
-    bench.set_key("memoryOverride", overrides);
+    bench.set_key("cardOverrides", overrides);
     bench.change_scenario(|scenario| {
         let card = scenario.card_mut(&Scenario::uuid(0)).unwrap();
         (card.model, card.unified_memory) = ("NVIDIA GB10".to_owned(), true);
@@ -43,7 +43,7 @@ async fn pod_runs_on_gpu_with_configured_memory() {
         |name: &str| metrics.lines().filter(|line| line.starts_with(name) && line.contains(&Scenario::uuid(0))).count();
     assert_eq!((of_gb10("divvy_gpu_memory_used_bytes{"), of_gb10("divvy_gpu_memory_bytes{")), (0, 1));
     // Its share outlives the daemon, whatever the configuration says of the GPU by then.
-    bench.set_key("memoryOverride", json!([]));
+    bench.set_key("cardOverrides", json!([]));
     bench.killed(|_| {}).await;
     bench.until_booked(&[110 << 10]).await;
     bench.kubelet.restart_container(&whole, "main").unwrap();
@@ -53,11 +53,11 @@ async fn pod_runs_on_gpu_with_configured_memory() {
 
 #[tokio::test]
 async fn gpu_without_configured_memory_takes_no_pods() {
-    let mut bench = spark(json!("NVIDIA Thor=100Gi")).await;
+    let mut bench = spark(json!("[{model: NVIDIA Thor, memory: 100Gi}]")).await;
     bench.start(Stderr::Log).await;
     let told = bench.until_told("both GPUs", |status| status.cards.len() == 2).await;
     let reason = told.cards.iter().find_map(|card| card.reason.clone());
-    insta::assert_snapshot!(reason.unwrap_or_default(), @r#"NVML reports no memory for this GPU: set memoryOverride for model "NVIDIA GB10" in the daemon's configuration"#);
+    insta::assert_snapshot!(reason.unwrap_or_default(), @r#"NVML reports no memory for this GPU: set memory for model "NVIDIA GB10" in cardOverrides of the daemon's configuration"#);
     let refused = bench.refused(on_gb10(part("100"))).await;
     assert!(refused.contains("(1 unhealthy; 1 of a model that the pod doesn't allow)"), "{refused}");
     let uid = bench.run(part("100")).await;

@@ -12,11 +12,11 @@ use divvy_api::gpunode::Scales;
 use divvy_api::names::annotation::CARDS;
 use divvy_api::usage::NodeUsage;
 use divvy_node::apiserver::desired::Desired;
-use divvy_node::apiserver::{PublishSettings, Publisher, States};
-use divvy_node::config::Advertise;
+use divvy_node::apiserver::{PublishSettings, Publisher};
 use divvy_node::kubelet::registration::RegistrationStatus;
 use divvy_node::pod_list;
 use divvy_node::prompt::prompts;
+use divvy_node::states::{ConfigStatus, States};
 use divvy_node_core::pod::{Phase, Pod, PodRef};
 use divvy_runtime::api_server::ApiServer;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -82,11 +82,13 @@ pub(super) async fn play(args: &Args, counts: Arc<Counts>) -> anyhow::Result<()>
             let (usage_sender, usage) = watch::channel(Arc::<NodeUsage>::default());
             let (_, offers) = watch::channel(Arc::default());
             let (_, serving) = watch::channel(None);
-            let states = States { registration, offers, serving, usage };
+            let (_, config) = watch::channel(ConfigStatus::default());
+            let states = States { registration, offers, serving, config, usage };
             let settings = settings(&name, &directory);
             let desired = watch::Sender::new(Desired::default());
-            let (publisher, _) = Publisher::new(settings, api_server, allocator, states, desired, prompts().1);
-            tokio::spawn(publisher.run(stop.clone()));
+            let (publisher, _) =
+                Publisher::new(settings, &api_server, allocator, states, desired, prompts().1, stop.clone());
+            tokio::spawn(publisher.run());
             Counts::add(&counts.nodes);
             anyhow::Ok::<Senders>((registered, usage_sender))
         }
@@ -128,7 +130,7 @@ fn settings(name: &str, directory: &Path) -> PublishSettings {
         scales: Scales { memory: 100, cores: 100 },
         tier: Tier::Shim,
         slots_per_card: SLOTS,
-        advertise: Advertise::Amounts,
+        writes_node: true,
         utilization: false,
         state_dir: directory.to_owned(),
     }

@@ -6,14 +6,14 @@ use divvy_api::Tier;
 use divvy_api::annotation::{self, CardShare, Cards, DialectAnnotation, Document};
 use k8s_openapi::jiff::Timestamp;
 
-use super::View;
+use crate::apiserver::view::View;
 use divvy_node_core::allocator::allocated_share;
 use divvy_node_core::ledger::{Holding, PodEntry};
 use divvy_node_core::pod::PodRef;
 
 /// A pod and the value of its annotation. The value depends on the pod's own allocations and on the tier that the node serves,
 /// the strongest that any pod has except those with whole MIG instances.
-pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, Cards)> {
+pub(in crate::apiserver) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&PodRef, Cards)> {
     view.allocations.pods().map(move |entry| {
         let shares = |holding: &Holding| {
             let share = |part: &divvy_node_core::ledger::Part| CardShare { uuid: part.card.clone(), share: part.share };
@@ -29,7 +29,7 @@ pub(super) fn annotations(view: &View, served: Tier) -> impl Iterator<Item = (&P
 
 /// What the pod gets beside it: annotations of the system that it was written for, if its programs are told in that system's
 /// words.
-pub(super) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<String, String> {
+pub(in crate::apiserver) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<String, String> {
     let Some(record) = listed::<DialectAnnotation>(view, pod) else { return BTreeMap::new() };
     let first = |holding: &Holding| allocated_share(&view.inventory.node, holding.parts.first()?);
     let holdings = view.allocations.pod(&pod.uid).into_iter().flat_map(PodEntry::holdings);
@@ -39,7 +39,7 @@ pub(super) fn of_dialect(view: &View, pod: &PodRef, now: Timestamp) -> BTreeMap<
 
 /// Whether the pod was listed with this annotation and those beside it: by an earlier daemon, whose ledger may have had another
 /// revision.
-pub(super) fn is_listed(view: &View, pod: &PodRef, cards: &Cards) -> bool {
+pub(in crate::apiserver) fn is_listed(view: &View, pod: &PodRef, cards: &Cards) -> bool {
     let written = listed::<Cards>(view, pod);
     written.is_some_and(|written| (written.tier, &written.containers) == (cards.tier, &cards.containers))
         && of_dialect(view, pod, Timestamp::UNIX_EPOCH).keys().all(|key| text(view, pod, key).is_some())

@@ -6,7 +6,7 @@ use divvy_api::Card;
 use divvy_node_core::inventory::Inventory;
 
 /// Labels that describe the GPUs and their driver. A label that would be true of some GPUs only is left out.
-pub(super) fn labels(inventory: &Inventory) -> BTreeMap<String, String> {
+pub(in crate::apiserver) fn labels(inventory: &Inventory) -> BTreeMap<String, String> {
     let cards: Vec<&Card> = inventory.cards().iter().filter(|card| !card.model.is_empty()).collect();
     let common = |of: &dyn Fn(&Card) -> String| {
         let first = of(cards.first()?);

@@ -7,7 +7,7 @@ use divvy_api::CardId;
 use divvy_api::usage::{ContainerRef, ShareViolation, ViolationKind};
 use tokio::time::Instant;
 
-use super::events::PendingEvent;
+use super::PendingEvent;
 use divvy_node_core::pod::PodRef;
 
 /// Time after which a violation that is still active, or active again, is reported again.
@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default)]
 pub(super) struct ReportedViolations(HashMap<(ViolationKind, CardId, Option<ContainerRef>), Instant>);
 
-// === impl ToldFindings ===
+// === impl ReportedViolations ===
 
 impl ReportedViolations {
     /// Events for the active violations that are due to be reported.

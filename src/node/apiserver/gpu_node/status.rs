@@ -1,16 +1,17 @@
 //! `GpuNode.status`: every GPU, and the shares allocated on it.
 
-use divvy_api::gpunode::{CardStatus, GpuNodeStatus, HealthStatus, ShareStatus, Summary};
+use divvy_api::gpunode::{CardStatus, GpuNodeStatus, ShareStatus, Summary};
 use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
-use divvy_api::{Card, Cores, Health, Memory};
+use divvy_api::{Card, Cores, Memory};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::{PublishSettings, View};
+use crate::apiserver::PublishSettings;
+use crate::apiserver::view::View;
 use divvy_node_core::ledger::{ContainerEntry, Holding, Origin, Part, PodEntry};
 
 /// The status for `view`. `seen`: the one in the cluster, whose transition times are kept for conditions that haven't changed.
-pub(super) fn status(
+pub(in crate::apiserver) fn status(
     view: &View,
     settings: &PublishSettings,
     seen: Option<&GpuNodeStatus>,
@@ -23,7 +24,7 @@ pub(super) fn status(
         tier: Some(card.tier).filter(|own| *own != tier),
         scales: Some(card.scales).filter(|own| *own != scales),
         slots: Some(card.slots).filter(|own| *own != slots_per_card),
-        ..card_status(card)
+        ..CardStatus::from(card)
     };
     GpuNodeStatus {
         cards: cards.iter().map(card).collect(),
@@ -37,23 +38,6 @@ pub(super) fn status(
         ledger_revision: view.revision,
         conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
         summary: summary(view),
-    }
-}
-
-fn card_status(card: &Card) -> CardStatus {
-    let (health, reason) = match &card.health {
-        Health::Healthy => (HealthStatus::Healthy, None),
-        Health::Cordoned { also } => (HealthStatus::Unhealthy, also.as_ref()),
-        Health::Unhealthy { reason } => (HealthStatus::Unhealthy, Some(reason)),
-    };
-    CardStatus {
-        health,
-        reason: reason.map(ToString::to_string),
-        cordoned: matches!(card.health, Health::Cordoned { .. }),
-        numa: card.numa,
-        mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
-        plain: card.mig.is_some() && card.requested_profile().is_none(),
-        ..CardStatus::healthy(card.id.clone(), &*card.model, card.memory)
     }
 }
 
