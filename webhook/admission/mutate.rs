@@ -105,7 +105,7 @@ fn tolerate(pod: &Pod, patch: &mut Patch) {
 
 /// Answers the review of a new pod without a request, which is to see no GPU.
 pub(super) fn hide(pod: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
-    let accesses: Vec<_> = pod.containers().map(|place| GpuAccess::of(&place, None, settings)).collect();
+    let accesses: Vec<_> = pod.containers().map(|place| GpuAccess::new(&place, None, settings)).collect();
     let refusals = rules::containers(pod, &accesses, settings);
     if !refusals.is_empty() {
         return Err(refusals);

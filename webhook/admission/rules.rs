@@ -36,7 +36,7 @@ pub(super) enum GpuAccess {
 // === impl GpuAccess ===
 
 impl GpuAccess {
-    pub(super) fn of(place: &Place<'_>, request: Option<GpuRequest>, settings: &Settings) -> Self {
+    pub(super) fn new(place: &Place<'_>, request: Option<GpuRequest>, settings: &Settings) -> Self {
         let domain = settings.names.count.domain();
         let foreign = |(name, amount): (&str, &Quantity)| {
             let is_foreign = name.split_once('/').is_some_and(|(of, _)| of == domain) && !settings.names.is_ours(name);

@@ -116,7 +116,7 @@ impl<'a> Objects<'a> {
         self.named(CONFIGURATION, &["divvy", "configmaps.json"], &core("configmaps"), &CONFIGURATIONS).await;
         let selected = ListParams::default().labels(&format!("{PROGRAM} in ({MPS},{DAEMON},{WEBHOOK})"));
         let pods = self.parts_of(OWN_POD, &core("pods"), selected).await;
-        let found = pods.as_ref().ok().map(|pods| pods.iter().map(Pod::of).collect());
+        let found = pods.as_ref().ok().map(|pods| pods.iter().map(Pod::new).collect());
         self.parts.push(json_part(&["divvy", "pods.json"], pods.map(Value::from)));
         found
     }
@@ -189,7 +189,7 @@ impl<'a> Objects<'a> {
 // === impl Pod ===
 
 impl Pod {
-    fn of(pod: &Value) -> Self {
+    fn new(pod: &Value) -> Self {
         let list = |path: &str| pod.pointer(path).and_then(Value::as_array).into_iter().flatten();
         let statuses = || list("/status/initContainerStatuses").chain(list("/status/containerStatuses"));
         let restarted = |name: &str| {

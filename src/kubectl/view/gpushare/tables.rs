@@ -25,7 +25,7 @@ pub(super) struct Device {
 
 impl Machine {
     /// A node's report, in units of so many MiB.
-    pub(super) fn of(report: &NodeReport, address: Option<&str>, unit: u64) -> Self {
+    pub(super) fn new(report: &NodeReport, address: Option<&str>, unit: u64) -> Self {
         let cards = report.cards.iter().map(|card| {
             let mut pods: Vec<(String, String, u64)> = Vec::new();
             for share in card.shares.iter().map(|share| &share.status) {

@@ -27,13 +27,13 @@ struct Facts<'a> {
 
 /// The cluster with nobody on it but the pods that belong to its nodes, and the other pods. Nodes that take no pods are left
 /// out, and pods that would fit no node if it were empty.
-pub(super) fn of(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
+pub(super) fn of_cluster(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
     let nodes: Vec<&LiveNode> = nodes.iter().filter(|node| !node.is_closed).collect();
     let reported = index.nodes();
     let healthy = |node: &Node| node.cards().iter().filter(|card| card.is_healthy()).cloned().collect();
     let cards: HashMap<&str, Vec<Card>> = reported.iter().map(|node| (&*node.name, healthy(node))).collect();
     let cards = |node: &LiveNode| cards.get(&*node.name).map_or(&[][..], Vec::as_slice);
-    let facts = Facts::of(&nodes, nodes.iter().flat_map(|node| cards(node)));
+    let facts = Facts::new(&nodes, nodes.iter().flat_map(|node| cards(node)));
     let of_nodes = requested_of_nodes(pods.iter().filter(|pod| pod.is_of_node));
     let machine = |node: &&LiveNode| {
         let (cpu, memory) = node.without(&of_nodes);
@@ -58,7 +58,7 @@ pub(super) fn of(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<
 // === impl Facts ===
 
 impl<'a> Facts<'a> {
-    fn of(nodes: &[&'a LiveNode], gpus: impl Iterator<Item = &'a Card>) -> Self {
+    fn new(nodes: &[&'a LiveNode], gpus: impl Iterator<Item = &'a Card>) -> Self {
         let mut models: Vec<(&Card, usize)> = Vec::new();
         for gpu in gpus {
             match models.iter_mut().find(|(known, _)| known.model == gpu.model) {
