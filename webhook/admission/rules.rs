@@ -161,13 +161,13 @@ pub(super) fn compute_limit(preferences: &Preferences, requests: &[ContainerRequ
     let Some(limit) = preferences.compute_limit else { return Vec::new() };
     let guaranteed = requests.iter().filter_map(|container| Some((container, container.request?)));
     let beyond = guaranteed.filter(|(_, request)| !request.is_exclusive() && request.cores.units() > limit.percent());
-    let refusal = |(container, request): (&ContainerRequest, GpuRequest)| Refusal::BelowGuarantee {
+    let refusals = beyond.map(|(container, request)| Refusal::BelowGuarantee {
         key: COMPUTE_LIMIT,
         limit: limit.percent(),
         container: container.name.clone(),
         cores: request.cores.units(),
-    };
-    beyond.map(refusal).collect()
+    });
+    refusals.collect()
 }
 
 /// Refusals of containers that can't have all of their GPUs in common with the pod's others.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cluster::{ClusterArgs, Refusal};
 use crate::config;
 use crate::output::{CommandOutput, TableArgs};
-use crate::text::table;
+use crate::text::{Row, table};
 use crate::view::explain::fetch::{take_nodes, take_quotas};
 
 /// Shows GpuQuotas and what counts for them
@@ -127,17 +127,18 @@ fn believe(index: &Index) {
 fn render(report: &QuotaReport, wide: bool, with_heads: bool) -> String {
     let amounts = report.quotas.iter().flat_map(|quota| quota.amounts.iter().map(move |amount| (quota, amount)));
     let shown = amounts.filter(|(_, amount)| wide || amount.hard.is_some());
-    let row = |(quota, amount): (&Quota, &Use)| {
-        vec![
-            ("NAMESPACE", quota.namespace.clone()),
-            ("NAME", quota.name.clone()),
-            ("MODELS", if quota.models.is_empty() { "*".to_owned() } else { quota.models.join(",") }),
-            ("RESOURCE", amount.amount.to_owned()),
-            ("USED", amount.is.text(amount.used)),
-            ("HARD", amount.hard.map(|hard| amount.is.text(hard)).unwrap_or_default()),
-        ]
-    };
-    table(shown.map(row).collect(), with_heads)
+    table(shown.map(|(quota, amount)| row(quota, amount)).collect(), with_heads)
+}
+
+fn row(quota: &Quota, amount: &Use) -> Row {
+    vec![
+        ("NAMESPACE", quota.namespace.clone()),
+        ("NAME", quota.name.clone()),
+        ("MODELS", if quota.models.is_empty() { "*".to_owned() } else { quota.models.join(",") }),
+        ("RESOURCE", amount.amount.to_owned()),
+        ("USED", amount.is.text(amount.used)),
+        ("HARD", amount.hard.map(|hard| amount.is.text(hard)).unwrap_or_default()),
+    ]
 }
 
 // === impl Quota ===

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::cluster::{Cluster, ClusterArgs, Refusal};
 use crate::output::{CommandOutput, TableArgs};
-use crate::text::{distinct_length, table};
+use crate::text::{Row, distinct_length, table};
 
 #[cfg(test)]
 mod tests;
@@ -179,19 +179,21 @@ fn render(report: &TopReport, with_heads: bool) -> String {
         (*node, usage.card.as_str(), &usage.of.namespace, &usage.of.pod, &usage.of.container)
     });
     let length = distinct_length(lines.iter().map(|(_, usage)| usage.card.as_str()).collect());
-    let row = |(node, usage): (&str, &ContainerUsage)| {
-        vec![
-            ("NODE", node.to_owned()),
-            ("GPU", usage.card.as_str().chars().take(length).collect()),
-            ("NAMESPACE", usage.of.namespace.clone()),
-            ("POD", usage.of.pod.clone()),
-            ("CONTAINER", usage.of.container.clone()),
-            ("MEMORY", memory(usage)),
-            ("COMPUTE", compute(usage)),
-            ("PROCESSES", known(usage.region.map(|region| region.processes.to_string()))),
-        ]
-    };
-    table(lines.into_iter().map(row).collect(), with_heads)
+    table(lines.into_iter().map(|(node, usage)| row(node, usage, length)).collect(), with_heads)
+}
+
+/// A line, with so many characters of the GPU's name.
+fn row(node: &str, usage: &ContainerUsage, length: usize) -> Row {
+    vec![
+        ("NODE", node.to_owned()),
+        ("GPU", usage.card.as_str().chars().take(length).collect()),
+        ("NAMESPACE", usage.of.namespace.clone()),
+        ("POD", usage.of.pod.clone()),
+        ("CONTAINER", usage.of.container.clone()),
+        ("MEMORY", memory(usage)),
+        ("COMPUTE", compute(usage)),
+        ("PROCESSES", known(usage.region.map(|region| region.processes.to_string()))),
+    ]
 }
 
 fn memory(usage: &ContainerUsage) -> String {

@@ -251,17 +251,20 @@ impl Workload {
 
 /// Amounts that concern GPUs, as written.
 fn written(pod: &Pod, dialects: &[Dialect], is_told: impl Fn(&str) -> bool) -> String {
-    let of_container = |container: &Container| {
-        let mut amounts = container.requests.clone();
-        amounts.extend(container.limits.clone());
-        amounts.retain(|name, _| is_told(name));
-        let amounts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
-        (!amounts.is_empty()).then(|| format!("{}: {}", container.name, amounts.join(", ")))
-    };
-    let mut parts: Vec<String> = pod.containers.iter().filter_map(of_container).collect();
+    let mut parts: Vec<String> =
+        pod.containers.iter().filter_map(|container| written_amounts(container, &is_told)).collect();
     let annotations = dialects.iter().flat_map(|dialect| dialect.requesting(&pod.annotations));
     parts.extend(annotations.map(|(key, value)| format!("{key}: {value}")));
     parts.join("; ")
+}
+
+/// Those of a container.
+fn written_amounts(container: &Container, is_told: impl Fn(&str) -> bool) -> Option<String> {
+    let mut amounts = container.requests.clone();
+    amounts.extend(container.limits.clone());
+    amounts.retain(|name, _| is_told(name));
+    let amounts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
+    (!amounts.is_empty()).then(|| format!("{}: {}", container.name, amounts.join(", ")))
 }
 
 /// Requests after the translation, container by container.

@@ -183,13 +183,14 @@ impl Snapshot {
                 .cmp(&one.priority)
                 .then_with(|| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
         });
-        let waiting = |demand: Arc<Demand>| {
-            let outlook = self.index.feasibility(&demand, PATIENCE);
-            let fits =
-                outlook.best.first().is_some_and(|node| self.index.reserve(&demand, node, Instant::now()).is_ok());
-            Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
-        };
-        demands.into_iter().map(waiting).collect()
+        demands.iter().map(|demand| self.try_to_place(demand)).collect()
+    }
+
+    /// Whether a waiting pod fits; then it takes its place.
+    fn try_to_place(&self, demand: &Arc<Demand>) -> Waiting {
+        let outlook = self.index.feasibility(demand, PATIENCE);
+        let fits = outlook.best.first().is_some_and(|node| self.index.reserve(demand, node, Instant::now()).is_ok());
+        Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
     }
 
     fn anew(&self, with_gpus: &[&PodView], policy: PolicyName, seeds: &[u64]) -> Placed {
