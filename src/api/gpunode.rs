@@ -1,6 +1,8 @@
 //! `GpuNode`: a node's cards and who holds them. Its status is written by that node's daemon alone, and read by all others
 //! as a [`GpuNodeReport`].
 
+mod card_status;
+mod fields;
 mod report;
 
 use divvy_region::Tier;
@@ -16,6 +18,7 @@ use crate::links::LinkedCards;
 use crate::pod::ContainerKind;
 use crate::quantity::{Cores, Memory};
 use crate::share::Share;
+pub use card_status::{CardStatus, HealthStatus};
 pub use report::GpuNodeReport;
 
 /// Administrator's settings for a node's GPUs.
@@ -88,60 +91,8 @@ pub struct GpuNodeStatus {
     pub summary: Summary,
 }
 
-/// One GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CardStatus {
-    /// The GPU's UUID.
-    pub uuid: CardId,
-    /// Product name as NVML gives it.
-    pub model: String,
-    /// Total memory in MiB.
-    #[serde(rename = "memoryMi")]
-    pub memory: Memory,
-    /// `Healthy` or `Unhealthy`; `Unhealthy` too while it is cordoned.
-    pub health: HealthStatus,
-    /// Why it is unhealthy, apart from a cordon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Whether `spec.unschedulableCards` names it, or the GPU whose instance it is.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub cordoned: bool,
-    /// NUMA node, where known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub numa: Option<u32>,
-    /// MIG profile, for an instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mig: Option<String>,
-    /// Whether this is a MIG instance that pods request as `nvidia.com/gpu`, not by its profile.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub plain: bool,
-    /// Tier by which shares of it are enforced, where that is a stronger one than the node's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tier: Option<Tier>,
-    /// Part of it that can be allocated, where that isn't the node's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scales: Option<Scales>,
-    /// Most containers that can share it, where that isn't the node's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slots: Option<u32>,
-    /// Percent of the last minute or two in which a kernel ran on it, in steps of 10, where the daemon publishes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub utilization: Option<u32>,
-}
-
 /// GPUs of a report that are believed, at most: a daemon that reports more is broken, or not ours.
 pub const MOST_CARDS: usize = 1024;
-
-/// Whether new shares are given from a GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum HealthStatus {
-    /// Serves.
-    #[default]
-    Healthy,
-    /// Gives no new share; held ones stay.
-    Unhealthy,
-}
 
 /// One share of one container. A pod's shares stand in admission order and don't simply add up: its init containers
 /// hold theirs one after another, before the others.
@@ -202,29 +153,6 @@ pub(crate) fn without_integer_format(schema: &mut Schema) {
 impl GpuNodeStatus {
     /// Fields that are left out where they have nothing to say: a writer that merges has to remove them.
     pub const OPTIONAL: [&str; 4] = ["links", "slotsPerCard", "clique", "oversubscription"];
-}
-
-// === impl CardStatus ===
-
-impl CardStatus {
-    /// A healthy GPU of which nothing else is known.
-    pub fn healthy(uuid: CardId, model: impl Into<String>, memory: Memory) -> Self {
-        Self {
-            uuid,
-            model: model.into(),
-            memory,
-            health: HealthStatus::Healthy,
-            reason: None,
-            cordoned: false,
-            numa: None,
-            mig: None,
-            plain: false,
-            tier: None,
-            scales: None,
-            slots: None,
-            utilization: None,
-        }
-    }
 }
 
 // === impl Summary ===

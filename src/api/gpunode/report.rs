@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::{CardStatus, GpuNode, HealthStatus, ShareStatus};
-use crate::card::{Card, Health, MigInstance, NodeCards, Scales};
-use crate::card_id::{CardId, MigProfile};
+use super::card_status::{self, NodeDefaults};
+use super::fields::Fields;
+use super::{GpuNode, ShareStatus};
+use crate::card::NodeCards;
 use crate::config::SLOTS_PER_CARD;
 use crate::links::{LinkedCards, Links};
 use crate::quantity::Memory;
@@ -45,22 +45,6 @@ pub struct GpuNodeReport {
     pub unread: Vec<String>,
 }
 
-/// One object on the way to its fields.
-struct Fields<'a> {
-    object: &'a Value,
-    /// With a dot at its end, for messages.
-    path: String,
-    unread: &'a mut Vec<String>,
-}
-
-/// What holds for GPUs that have nothing of their own.
-#[derive(Clone, Copy)]
-struct NodeDefaults {
-    tier: Tier,
-    scales: Scales,
-    slots: u32,
-}
-
 // === impl GpuNodeReport ===
 
 impl GpuNodeReport {
@@ -79,7 +63,7 @@ impl GpuNodeReport {
             scales: status.optional("scales").unwrap_or_default(),
             slots: slots_per_card.unwrap_or(SLOTS_PER_CARD),
         };
-        let cards = status.each("cards", |card| read_card(card, defaults, &cordoned));
+        let cards = status.each("cards", |card| card_status::read(card, defaults, &cordoned));
         let links = read_links(object, cards.len());
         let report = Self {
             metadata,
@@ -131,62 +115,6 @@ impl From<&GpuNode> for GpuNodeReport {
     }
 }
 
-/// What is written of a GPU; [`read_card`] is the way back. What differs from its node's stands nowhere yet.
-impl From<&Card> for CardStatus {
-    fn from(card: &Card) -> Self {
-        let (health, reason) = match &card.health {
-            Health::Healthy => (HealthStatus::Healthy, None),
-            Health::Cordoned { also } => (HealthStatus::Unhealthy, also.as_ref()),
-            Health::Unhealthy { reason } => (HealthStatus::Unhealthy, Some(reason)),
-        };
-        Self {
-            health,
-            reason: reason.map(ToString::to_string),
-            cordoned: matches!(card.health, Health::Cordoned { .. }),
-            numa: card.numa,
-            mig: card.mig.as_ref().map(|mig| mig.profile.to_string()),
-            plain: card.mig.is_some() && card.requested_profile().is_none(),
-            ..Self::healthy(card.id.clone(), &*card.model, card.memory)
-        }
-    }
-}
-
-fn read_card(mut fields: Fields<'_>, of_node: NodeDefaults, cordoned: &[String]) -> Option<Card> {
-    let id: CardId = fields.required("uuid")?;
-    let is_cordoned =
-        fields.optional("cordoned").unwrap_or_default() || cordoned.iter().any(|uuid| uuid == id.as_str());
-    let health = read_health(&mut fields, is_cordoned);
-    let profile: Option<MigProfile> = fields.optional("mig");
-    let is_plain: bool = fields.optional("plain").unwrap_or_default();
-    Some(Card {
-        id,
-        model: fields.optional::<String>("model").unwrap_or_default().into(),
-        memory: fields.required("memoryMi").unwrap_or_default(),
-        numa: fields.optional("numa"),
-        mig: profile.map(|profile| MigInstance { profile, by_profile: !is_plain }),
-        slots: fields.optional("slots").unwrap_or(of_node.slots),
-        tier: fields.optional("tier").unwrap_or(of_node.tier),
-        scales: fields.optional("scales").unwrap_or(of_node.scales),
-        health,
-        utilization: fields.optional("utilization"),
-    })
-}
-
-/// Health of a card. A word that isn't known here keeps pods off, and stands before the reason.
-fn read_health(fields: &mut Fields<'_>, is_cordoned: bool) -> Health {
-    let word: String = fields.required("health").unwrap_or_default();
-    let reason: String = fields.optional("reason").unwrap_or_default();
-    let health = match word.as_str() {
-        "Healthy" => Health::Healthy,
-        // So a cordon alone is reported.
-        "Unhealthy" if is_cordoned && reason.is_empty() => Health::Healthy,
-        "Unhealthy" => Health::unhealthy(reason),
-        _ if reason.is_empty() => Health::unhealthy(word),
-        _ => Health::unhealthy(format!("{word}: {reason}")),
-    };
-    if is_cordoned { health.cordoned() } else { health }
-}
-
 /// Links of so many cards. A class that isn't known counts as the worst.
 fn read_links(status: &Value, cards: usize) -> Links {
     let groups = status["links"].as_array().into_iter().flatten();
@@ -211,41 +139,6 @@ fn read_share(mut fields: Fields<'_>) -> Option<ShareStatus> {
         },
         adopted: fields.optional("adopted").unwrap_or_default(),
     })
-}
-
-// === impl Fields ===
-
-impl Fields<'_> {
-    /// The field; `None` where there is none or where it can't be read.
-    fn optional<T: DeserializeOwned>(&mut self, name: &str) -> Option<T> {
-        let value = self.object.get(name).filter(|value| !value.is_null())?;
-        let read = T::deserialize(value);
-        read.map_err(|error| self.unread.push(format!("{}{name}: {error}", self.path))).ok()
-    }
-
-    /// A field that every version writes.
-    fn required<T: DeserializeOwned>(&mut self, name: &str) -> Option<T> {
-        if self.object.get(name).is_none_or(Value::is_null) {
-            self.unread.push(format!("{}{name} is missing", self.path));
-        }
-        self.optional(name)
-    }
-
-    /// The items of a list of objects, but for those that say too little.
-    fn each<T>(&mut self, name: &str, read: impl Fn(Fields<'_>) -> Option<T>) -> Vec<T> {
-        let empty = Vec::new();
-        let items = match self.object.get(name) {
-            Some(Value::Array(items)) => items,
-            None | Some(Value::Null) => &empty,
-            Some(_) => {
-                self.unread.push(format!("{}{name}: expected a list", self.path));
-                &empty
-            }
-        };
-        let path = |at: usize| format!("{}{name}[{at}].", self.path);
-        let items = items.iter().enumerate();
-        items.filter_map(|(at, object)| read(Fields { object, path: path(at), unread: self.unread })).collect()
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use serde_json::json;
 
 use super::super::{CardStatus, GpuNodeStatus, HealthStatus, Oversubscription};
 use super::*;
+use crate::card::Scales;
+use crate::card_id::CardId;
 use crate::pod::ContainerKind;
 use crate::quantity::Cores;
 

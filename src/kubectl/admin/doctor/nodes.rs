@@ -129,12 +129,14 @@ fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) ->
         };
         return Some(Verdict { state, found: problems.join("; "), remedy: Some(remedy) }.about(link(name)));
     }
-    if totals.healthy_cards < totals.cards {
-        let sick = cards.iter().filter(|card| card.health == "Unhealthy");
-        let sick: Vec<String> =
-            sick.map(|card| format!("{}: {}", card.uuid, card.reason.as_deref().unwrap_or("unhealthy"))).collect();
-        let (sound, all) = (totals.healthy_cards, totals.cards);
-        let found = format!("{} of {all} GPUs take no new pods: {}", all - sound, listed(&sick, 3));
+    let ailing = cards.iter().filter(|card| card.health != "Missing").filter_map(|card| {
+        let unsaid = Some("unhealthy").filter(|_| card.health != "Healthy");
+        Some(format!("{}: {}", card.uuid, card.reason.as_deref().or(unsaid)?))
+    });
+    let ailing: Vec<String> = ailing.collect();
+    if !ailing.is_empty() {
+        let (some, all) = (ailing.len(), totals.cards);
+        let found = format!("{some} of {all} GPUs take no new pods, or no parts: {}", listed(&ailing, 3));
         return Some(Verdict::warning(found, inspect).about(link(name)));
     }
     let remedy = "look again in a second; if it stays, the log of its divvy-node says why it can't patch nodes/status";
