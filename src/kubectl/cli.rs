@@ -26,18 +26,18 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Inspect(inspect::Args),
-    Explain(explain::Args),
-    Doctor(doctor::Args),
-    Top(top::Args),
-    Quota(quota::Args),
-    Migrate(migrate::Args),
-    Simulate(simulate::Args),
-    Dashboard(dashboard::Args),
-    DebugBundle(debug_bundle::Args),
+    Inspect(inspect::InspectArgs),
+    Explain(explain::ExplainArgs),
+    Doctor(doctor::DoctorArgs),
+    Top(top::TopArgs),
+    Quota(quota::QuotaArgs),
+    Migrate(migrate::MigrateArgs),
+    Simulate(simulate::SimulateArgs),
+    Dashboard(dashboard::DashboardArgs),
+    DebugBundle(debug_bundle::DebugBundleArgs),
     /// By the name of the program alone.
     #[command(skip)]
-    Gpushare(gpushare::Args),
+    Gpushare(gpushare::GpushareArgs),
 }
 
 /// As sysexits.h has it, and the daemons.
@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
     let called =
         std::env::args_os().next().and_then(|program| Some(Path::new(&program).file_name()? == gpushare::PROGRAM));
     let command = if called == Some(true) {
-        gpushare::Args::try_parse().map(Command::Gpushare)
+        gpushare::GpushareArgs::try_parse().map(Command::Gpushare)
     } else {
         CommandLine::try_parse().map(|CommandLine { command }| command)
     };

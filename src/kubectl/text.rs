@@ -29,6 +29,9 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(spelled).collect())
 }
 
+/// Cells of a line of a table, each with its column's head.
+pub(crate) type Row = Vec<(&'static str, String)>;
+
 /// A table with left-aligned columns. Each row is its cells with their columns' heads, the same in all; an empty cell
 /// reads `<none>`.
 pub(crate) fn table(rows: Vec<Vec<(&str, String)>>, with_heads: bool) -> String {

@@ -243,12 +243,7 @@ impl Hami {
 
 /// 0 and 101 percent are no percentage there, and an amount outdoes one.
 fn memory(container: Reading<'_>, factor: MemoryFactor, draft: &mut Draft<'_>) -> Result<Option<Size>, Refusal> {
-    let in_mib = |name: &str| {
-        // `3Gi` says what it is.
-        let has_unit = container.text(name)?.is_some_and(|text| text.ends_with('i'));
-        let factor = if has_unit { 1 } else { factor.mib() };
-        Ok(container.memory_in_mib(name)?.map(|amount| amount.saturating_mul(factor)))
-    };
+    let in_mib = |name: &str| in_mib(container, name, factor);
     let names = draft.context.names;
     let percentage = names.memory_percentage.as_str();
     let (absolute, amount) = match names.memory_in_mib() {
@@ -274,6 +269,13 @@ fn memory(container: Reading<'_>, factor: MemoryFactor, draft: &mut Draft<'_>) -
         draft.warn(format!("{field}: has no effect beside {absolute}, as with HAMi"));
     }
     Ok(amount.or(percent.map(Size::Percent)))
+}
+
+/// Memory in units of so many MiB, unless it says its unit: `3Gi`.
+fn in_mib(container: Reading<'_>, name: &str, factor: MemoryFactor) -> Result<Option<u64>, Refusal> {
+    let has_unit = container.text(name)?.is_some_and(|text| text.ends_with('i'));
+    let factor = if has_unit { 1 } else { factor.mib() };
+    Ok(container.memory_in_mib(name)?.map(|amount| amount.saturating_mul(factor)))
 }
 
 /// As its device plugin writes them (`pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go`), without its cache file.

@@ -148,14 +148,7 @@ fn own_amount<'a>(draft: &mut Draft<'a>) -> Result<Option<Amount<'a>>, Refusal> 
         );
         return Err(draft.refuse(other.key, problem));
     }
-    let one = |is_limit: bool| {
-        let mut amounts = amounts.iter().copied().filter(|amount| amount.is_limit == is_limit);
-        match (amounts.next(), amounts.next()) {
-            (Some(first), Some(second)) if first.mib != second.mib => Err(twice(first.key, second.key)),
-            (first, _) => Ok(first),
-        }
-    };
-    let (request, limit) = (one(false)?, one(true)?);
+    let (request, limit) = (only(&amounts, false)?, only(&amounts, true)?);
     if let (Some(request), Some(limit)) = (request, limit) {
         match limit.mib.cmp(&request.mib) {
             Ordering::Less => {
@@ -167,6 +160,15 @@ fn own_amount<'a>(draft: &mut Draft<'a>) -> Result<Option<Amount<'a>>, Refusal> 
         }
     }
     Ok(request.or(limit))
+}
+
+/// The request, or the limit, which two annotations may say alike.
+fn only<'a>(amounts: &[Amount<'a>], is_limit: bool) -> Result<Option<Amount<'a>>, Refusal> {
+    let mut amounts = amounts.iter().copied().filter(|amount| amount.is_limit == is_limit);
+    match (amounts.next(), amounts.next()) {
+        (Some(first), Some(second)) if first.mib != second.mib => Err(twice(first.key, second.key)),
+        (first, _) => Ok(first),
+    }
 }
 
 /// Reads `nvidia.com/container.NAME.gpu-memory.request`, or its like.

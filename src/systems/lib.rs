@@ -37,6 +37,7 @@ mod pod;
 mod program;
 mod reading;
 mod system;
+mod tensor_fusion;
 mod time_slicing;
 mod values;
 mod vgpu_manager;
@@ -61,7 +62,7 @@ pub use system::{RequiredSetting, System, UnitSetting};
 pub use words::Words;
 
 /// All systems, in the order of their pages.
-pub const ALL: [&System; 11] = [
+pub const ALL: [&System; 12] = [
     &hami::SYSTEM,
     &nano_gpu::SYSTEM,
     &elastic_gpu::SYSTEM,
@@ -73,6 +74,7 @@ pub const ALL: [&System; 11] = [
     &koordinator::SYSTEM,
     &vgpu_manager::SYSTEM,
     &time_slicing::SYSTEM,
+    &tensor_fusion::SYSTEM,
 ];
 
 /// What a translation has to know of the cluster and the namespace.

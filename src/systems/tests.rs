@@ -307,6 +307,7 @@ fn all() -> String {
     let settings = |system: &System| match system.name {
         "hami" => "{name: hami, memoryFactor: 2}",
         "time-slicing" => "{name: time-slicing, replicas: 4}",
+        "tensor-fusion" => "{name: tensor-fusion, tflops: 100}",
         name => name,
     };
     format!("[{}]", ALL.map(settings).join(", "))
@@ -358,7 +359,8 @@ fn any_pod() -> impl Strategy<Value = Pod> {
     let keys: Vec<String> = all.iter().flat_map(written_keys).collect();
     let amount =
         prop_oneof!["[0-9]{1,3}", "[0-9]{1,2}(Gi|Mi|k|G|m)?", "\\PC{0,6}", Just("18446744073709551615".to_owned())];
-    let value = prop_oneof!["[0-9.]{1,4}", "[1-3]Gi", "(binpack|spread|true|offline|mig|numa|c0|A10)", "\\PC{0,12}"];
+    let value =
+        prop_oneof!["[0-9.]{1,4}", "[1-3]Gi", "(binpack|spread|true|offline|mig|numa|c0|A10|soft)", "\\PC{0,12}"];
     (0..all.len()).prop_flat_map(move |of| {
         let theirs = all[of].resources(&names);
         let theirs = if theirs.is_empty() { vec!["nvidia.com/gpu".to_owned()] } else { theirs };
@@ -385,6 +387,8 @@ fn any_pod() -> impl Strategy<Value = Pod> {
                 container.requests.clone_from(&limits);
                 container.limits = limits;
             }
+            // TensorFusion changes no other pods.
+            pod.labels.insert("tensor-fusion.ai/enabled".to_owned(), "true".to_owned());
             Pod { annotations, ..pod }
         })
     })

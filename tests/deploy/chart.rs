@@ -120,6 +120,11 @@ fn match_conditions_follow_the_dialects() {
         let names = ResourceNames { count: "example.com/gpu".parse().unwrap(), ..ResourceNames::default() };
         webhooks::assert_conditions(&webhooks, &names, &serde_json::from_value::<Vec<_>>(dialects).unwrap());
     }
+    // Every setting has a row, and every value that it may have by default is one there.
+    let defaults =
+        Dialect::defaults().chain(serde_json::from_value(json!({ "name": "time-slicing", "replicas": 100 })));
+    let spelled_out = json!(defaults.collect::<Vec<_>>());
+    render(&helm, "divvy-system", &json!({ "webhook": { "dialects": spelled_out } }));
     let several =
         json!(["hami", "kai", { "name": "gpushare", "unit": "Mi" }, { "name": "time-slicing", "replicas": 2 }]);
     let values = json!({ "webhook": { "dialects": ["hami"] }, "cluster": { "advertise": "devices" } });
@@ -132,7 +137,15 @@ fn match_conditions_follow_the_dialects() {
     let config = objects::find(&objects, "ConfigMap divvy-system/divvy-webhook")["data"]["divvy-webhook.yaml"].as_str();
     let written = &objects::parse(config.unwrap())[0]["dialects"];
     assert_eq!(serde_json::from_value::<Vec<Dialect>>(written.clone()).unwrap(), dialects);
-    for wrong in [json!(["slurm"]), json!([{ "unit": "Gi" }]), json!([{ "name": "hami", "countAlon": "whole" }])] {
+    for wrong in [
+        json!(["slurm"]),
+        json!([{ "unit": "Gi" }]),
+        json!([{ "name": "hami", "countAlon": "whole" }]),
+        json!([{ "name": "hami", "unit": "Gi" }]),
+        json!([{ "name": "gpushare", "unit": "Ki" }]),
+        json!([{ "name": "volcano", "memoryFactor": 0 }]),
+        json!([{ "name": "time-slicing", "replicas": 101 }]),
+    ] {
         let refused = try_render(&helm, "divvy-system", &json!({ "webhook": { "dialects": wrong } }));
         assert!(refused.is_err(), "{wrong}");
     }

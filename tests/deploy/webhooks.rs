@@ -36,13 +36,16 @@ fn pods_without_gpus_are_not_sent_to_the_webhook() {
 
 #[test]
 fn pages_have_the_conditions_that_annotations_need() {
-    let kai: Vec<Dialect> = serde_json::from_value(json!(["kai"])).unwrap();
-    let conditions = match_conditions("mutate.divvy.dev", &ResourceNames::default(), &kai).unwrap();
-    let (_, behind) = conditions[0].expression.split_once("key.startsWith('divvy.dev/')").unwrap();
-    let (added, _) = behind.split_once(") ||\n").unwrap();
-    for page in ["docs/dialects/README.md", "docs/dialects/kai.md"] {
-        let text = std::fs::read_to_string(objects::at(page)).unwrap();
-        assert!(text.contains(&format!("`{added}`")), "{page}: {added}");
+    for system in divvy_systems::ALL.into_iter().filter(|system| !system.words.requests.is_empty()) {
+        let dialects: Vec<Dialect> = serde_json::from_value(json!([system.name])).unwrap();
+        let conditions = match_conditions("mutate.divvy.dev", &ResourceNames::default(), &dialects).unwrap();
+        let (_, behind) = conditions[0].expression.split_once("key.startsWith('divvy.dev/')").unwrap();
+        let (added, _) = behind.split_once(") ||\n").unwrap();
+        let overview = (system.name == "kai").then(|| "docs/dialects/README.md".to_owned());
+        for page in overview.into_iter().chain([system.page()]) {
+            let text = std::fs::read_to_string(objects::at(&page)).unwrap();
+            assert!(text.contains(&format!("`{added}`")), "{page}: {added}");
+        }
     }
 }
 

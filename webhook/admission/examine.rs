@@ -28,7 +28,7 @@ pub(super) fn examine(pod: &Pod, namespace: &str, settings: &Settings) -> Result
     let (Ok(preferences), Ok(requests)) = (preferences, requests) else { return Err(refusals) };
     let places = pod.containers().zip(&requests.0);
     let accesses: Vec<_> =
-        places.map(|(place, container)| GpuAccess::of(&place, container.request, settings)).collect();
+        places.map(|(place, container)| GpuAccess::new(&place, container.request, settings)).collect();
     refusals.extend(rules::containers(pod, &accesses, settings));
     refusals.extend(rules::oversubscription(&preferences, &requests.0, &settings.names));
     refusals.extend(rules::same_card(&preferences, &requests.0));
@@ -48,7 +48,7 @@ pub(super) fn debugged<'p>(
     settings: &Settings,
 ) -> Result<Vec<(Place<'p>, GpuAccess)>, Vec<Refusal>> {
     let added = new.added_ephemeral_containers(old);
-    let added: Vec<_> = added.map(|place| (place, GpuAccess::of(&place, None, settings))).collect();
+    let added: Vec<_> = added.map(|place| (place, GpuAccess::new(&place, None, settings))).collect();
     let refusals: Vec<_> = added
         .iter()
         .flat_map(|(place, access)| {

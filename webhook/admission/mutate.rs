@@ -105,7 +105,7 @@ fn tolerate(pod: &Pod, patch: &mut Patch) {
 
 /// Answers the review of a new pod without a request, which is to see no GPU.
 pub(super) fn hide(pod: &Pod, settings: &Settings) -> Result<Answer, Vec<Refusal>> {
-    let accesses: Vec<_> = pod.containers().map(|place| GpuAccess::of(&place, None, settings)).collect();
+    let accesses: Vec<_> = pod.containers().map(|place| GpuAccess::new(&place, None, settings)).collect();
     let refusals = rules::containers(pod, &accesses, settings);
     if !refusals.is_empty() {
         return Err(refusals);
@@ -121,13 +121,8 @@ pub(super) fn debug(old: &Pod, new: &Pod, settings: &Settings) -> Result<Answer,
     let mut patch = Patch::default();
     let containers = examine::debugged(old, new, settings)?;
     let Overridden { hidden, mut warnings } = override_variables(containers, &BTreeMap::new(), &mut patch);
-    let warning = |field| {
-        format!(
-            "{field}: sees no GPU, because an ephemeral container can't request one: kubectl exec runs a command in a \
-             container that has"
-        )
-    };
-    warnings.extend(hidden.into_iter().map(warning));
+    let why = "sees no GPU, because an ephemeral container can't request one: kubectl exec runs a command in a container that has";
+    warnings.extend(hidden.into_iter().map(|field| format!("{field}: {why}")));
     Ok(Answer { patch, warnings, ..Answer::default() })
 }
 

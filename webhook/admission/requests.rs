@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use divvy_api::annotation::{self, Document as _, RequestAnnotation};
 use divvy_api::limits::{check_number, pod_requests};
-use divvy_api::quantity::{parse_count, parse_memory_total};
+use divvy_api::quantity::{QuantityError, parse_count, parse_memory_total};
 use divvy_api::request::Totals;
 use divvy_api::{ContainerRequest, GpuRequest, Memory, MemoryAmount, ResourceNames};
 
@@ -129,22 +129,26 @@ fn resources(container: &ContainerRequest, names: &ResourceNames) -> BTreeMap<St
 
 /// Requests that say something else than the limits. A request of zero alone is no contradiction; it is removed.
 fn contradictions(place: &Place<'_>, names: &ResourceNames) -> Vec<Refusal> {
-    let number = |name: &str, text: &str| {
-        let memory = name == names.memory.as_str() && !names.counts_memory_in_devices();
-        if memory { parse_memory_total(text).map(Memory::as_mib) } else { parse_count(text) }
-    };
     let ours = place.requests().into_iter().flatten().filter(|(name, _)| names.is_ours(name));
-    let against = |(name, request): (&String, &Quantity)| {
-        let field = format!("{}.resources.requests[{name}]", place.field());
-        let (amount, value) = (number(name, &request.0), request.0.clone());
-        match place.limits().and_then(|limits| limits.get(name)) {
-            None if amount == Ok(0) => None,
-            None => Some(Refusal::RequestAlone { field, value }),
-            Some(limit) if limit.0 == request.0 || amount.is_ok() && amount == number(name, &limit.0) => None,
-            Some(limit) => Some(Refusal::RequestDiffers { field, value, limit: limit.0.clone() }),
-        }
-    };
-    ours.filter_map(against).collect()
+    ours.filter_map(|(name, request)| contradiction(place, name, request, names)).collect()
+}
+
+fn contradiction(place: &Place<'_>, name: &str, request: &Quantity, names: &ResourceNames) -> Option<Refusal> {
+    let field = format!("{}.resources.requests[{name}]", place.field());
+    let amount = number(name, &request.0, names);
+    let value = request.0.clone();
+    match place.limits().and_then(|limits| limits.get(name)) {
+        None if amount == Ok(0) => None,
+        None => Some(Refusal::RequestAlone { field, value }),
+        Some(limit) if limit.0 == request.0 || amount.is_ok() && amount == number(name, &limit.0, names) => None,
+        Some(limit) => Some(Refusal::RequestDiffers { field, value, limit: limit.0.clone() }),
+    }
+}
+
+/// An amount of one of our resources, as the API server may have rewritten it.
+fn number(name: &str, text: &str, names: &ResourceNames) -> Result<u64, QuantityError> {
+    let is_memory = name == names.memory.as_str() && !names.counts_memory_in_devices();
+    if is_memory { parse_memory_total(text).map(Memory::as_mib) } else { parse_count(text) }
 }
 
 /// Refuses ephemeral containers that name our resources.

@@ -36,7 +36,7 @@ pub(super) enum GpuAccess {
 // === impl GpuAccess ===
 
 impl GpuAccess {
-    pub(super) fn of(place: &Place<'_>, request: Option<GpuRequest>, settings: &Settings) -> Self {
+    pub(super) fn new(place: &Place<'_>, request: Option<GpuRequest>, settings: &Settings) -> Self {
         let domain = settings.names.count.domain();
         let foreign = |(name, amount): (&str, &Quantity)| {
             let is_foreign = name.split_once('/').is_some_and(|(of, _)| of == domain) && !settings.names.is_ours(name);
@@ -161,13 +161,13 @@ pub(super) fn compute_limit(preferences: &Preferences, requests: &[ContainerRequ
     let Some(limit) = preferences.compute_limit else { return Vec::new() };
     let guaranteed = requests.iter().filter_map(|container| Some((container, container.request?)));
     let beyond = guaranteed.filter(|(_, request)| !request.is_exclusive() && request.cores.units() > limit.percent());
-    let refusal = |(container, request): (&ContainerRequest, GpuRequest)| Refusal::BelowGuarantee {
+    let refusals = beyond.map(|(container, request)| Refusal::BelowGuarantee {
         key: COMPUTE_LIMIT,
         limit: limit.percent(),
         container: container.name.clone(),
         cores: request.cores.units(),
-    };
-    beyond.map(refusal).collect()
+    });
+    refusals.collect()
 }
 
 /// Refusals of containers that can't have all of their GPUs in common with the pod's others.

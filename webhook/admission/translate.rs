@@ -48,14 +48,8 @@ pub(super) fn copied(pod: &Pod) -> Vec<&str> {
 }
 
 fn in_our_words<'p>(pod: &'p Pod, namespace: &str, settings: &Settings) -> Result<Translated<'p>, Vec<Refusal>> {
-    let untouched = || Translated {
-        pod: Cow::Borrowed(pod),
-        patch: Patch::default(),
-        variables: BTreeMap::new(),
-        warnings: Vec::new(),
-    };
     if settings.dialects.is_empty() {
-        return Ok(untouched());
+        return Ok(untouched(pod));
     }
     // An annotation that can't be read is refused where requests are.
     let text = pod.annotation(RequestAnnotation::KEY);
@@ -67,7 +61,7 @@ fn in_our_words<'p>(pod: &'p Pod, namespace: &str, settings: &Settings) -> Resul
     let dialect = divvy_systems::spoken(&written, &settings.dialects, &settings.names).map_err(refused)?;
     let translation = dialect.map_or(Ok(None), |dialect| dialect.translate(&written, context));
     let mut translated = match translation.map_err(refused)? {
-        None => untouched(),
+        None => untouched(pod),
         Some(translation) => {
             let record = record(pod, &translation.record).map_err(|refusal| vec![refusal])?;
             apply(pod, translation, record, settings)
@@ -78,6 +72,10 @@ fn in_our_words<'p>(pod: &'p Pod, namespace: &str, settings: &Settings) -> Resul
         translated.reschedule(pod.scheduler(), settings);
     }
     Ok(translated)
+}
+
+fn untouched(pod: &Pod) -> Translated<'_> {
+    Translated { pod: Cow::Borrowed(pod), patch: Patch::default(), variables: BTreeMap::new(), warnings: Vec::new() }
 }
 
 /// The annotation for this translation and for earlier ones of the pod, as another webhook may have added a container; `None` if

@@ -40,7 +40,7 @@ use crate::output::{CommandOutput, Misused, write_stderr};
 ///
 /// Exit code: 1 if something is missing; the archive is written all the same.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct DebugBundleArgs {
     /// Nodes whose daemons are asked [default: all]
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
@@ -65,8 +65,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SAID: usize = 10;
 
 /// Writes the archive. Until it is complete it has another name, and is removed if that doesn't come to be.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { nodes, output, namespace, log_limit, cluster } = args;
+pub async fn run(args: DebugBundleArgs) -> anyhow::Result<CommandOutput> {
+    let DebugBundleArgs { nodes, output, namespace, log_limit, cluster } = args;
     if !is_name(&namespace) {
         return Err(Misused::new(format!("{namespace:?} is not the name of a namespace")).into());
     }

@@ -89,7 +89,7 @@ const CHECKS: &[Check] = &[
 ///
 /// Exit code: 1 if a check failed.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     /// Namespace that Divvy is installed in
     #[arg(short, long, value_name = "NAME", default_value = divvy_api::installation::NAMESPACE)]
     namespace: String,
@@ -103,7 +103,7 @@ pub struct Args {
 /// Findings of all checks. Fields are added without notice; one that changes its meaning, or goes, comes with another `version`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct DoctorReport {
     /// `v1`: of this structure.
     pub version: &'static str,
     /// From the API server outward.
@@ -111,8 +111,8 @@ pub struct Report {
 }
 
 /// Checks the cluster and formats the result.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { namespace, output, cluster } = args;
+pub async fn run(args: DoctorArgs) -> anyhow::Result<CommandOutput> {
+    let DoctorArgs { namespace, output, cluster } = args;
     let report = examine(&cluster.connect().await?, namespace, true).await;
     let answer = format(&report, output, |_| report.to_string())?;
     let incomplete = report.checks.iter().any(|finding| finding.verdict.state == State::Failed);
@@ -120,11 +120,11 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
 }
 
 /// Checks the cluster without a look at the webhook's Secret.
-pub(crate) async fn examine_without_secrets(cluster: &Cluster, namespace: String) -> Report {
+pub(crate) async fn examine_without_secrets(cluster: &Cluster, namespace: String) -> DoctorReport {
     examine(cluster, namespace, false).await
 }
 
-async fn examine(cluster: &Cluster, namespace: String, with_secrets: bool) -> Report {
+async fn examine(cluster: &Cluster, namespace: String, with_secrets: bool) -> DoctorReport {
     let link = "API server";
     let checks = match cluster.read("/version").await {
         Err(refused) => {
@@ -135,7 +135,7 @@ async fn examine(cluster: &Cluster, namespace: String, with_secrets: bool) -> Re
             std::iter::once(cluster::api_server(&version).about(link)).chain(all(&objects)).collect()
         }
     };
-    Report { version: "v1", checks }
+    DoctorReport { version: "v1", checks }
 }
 
 /// Findings of all checks but the API server's.

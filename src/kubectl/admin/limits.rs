@@ -63,8 +63,8 @@ impl Limit {
         Some(Self { kind, namespace, name, counted, in_vain })
     }
 
-    /// Those of these resources that it names.
-    pub(crate) fn of(&self, resources: &BTreeSet<String>) -> Vec<String> {
+    /// Resources that it names, among these.
+    pub(crate) fn among(&self, resources: &BTreeSet<String>) -> Vec<String> {
         resources.iter().filter(|name| self.counted.contains(*name) || self.in_vain.contains(name)).cloned().collect()
     }
 

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use divvy_systems::Dialect;
 
-use self::report::Report;
+use self::report::MigrateReport;
 use crate::cluster::ClusterArgs;
 use crate::config;
 use crate::output::{CommandOutput, Format, Misused, format};
@@ -37,7 +37,7 @@ use crate::text::first_line;
 ///
 /// Exit code: 1 if a workload would be refused, or something couldn't be read.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct MigrateArgs {
     /// File of manifests to look at instead of a cluster, - for standard input
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
@@ -66,8 +66,8 @@ fn dialects(text: &str) -> Result<Dialects, String> {
 }
 
 /// Reads, translates and formats.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { check, dialects, divvy_namespace, config, output, cluster } = args;
+pub async fn run(args: MigrateArgs) -> anyhow::Result<CommandOutput> {
+    let MigrateArgs { check, dialects, divvy_namespace, config, output, cluster } = args;
     let dialects = dialects.map_or_else(|| Dialect::defaults().collect(), |Dialects(dialects)| dialects);
     let mut config = config.map(|file| config::from_file(&file)).transpose()?;
     let mut remarks = Vec::new();
@@ -80,7 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
         }
         fetch::objects(&cluster, &mut remarks).await?
     };
-    let report = Report::of(&objects, &dialects, &config.unwrap_or_default());
+    let report = MigrateReport::new(&objects, &dialects, &config.unwrap_or_default());
     let answer = format(&report, output, |_| show::text(&report))?;
     let incomplete = !remarks.is_empty() || report.workloads.iter().any(|workload| workload.refused.is_some());
     Ok(CommandOutput { answer, remarks, incomplete })

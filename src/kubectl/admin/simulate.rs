@@ -28,7 +28,7 @@ use crate::output::{CommandOutput, Format, Misused, format};
 /// Times are ignored. A share of a GPU is the same part of its compute and of its memory, unless pods have one more column,
 /// gpu_memory_milli, which comes last: thousandths of each GPU's memory. What is allocated of a GPU is then the mean of both.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct SimulateArgs {
     /// CSV file of nodes
     #[arg(long, value_name = "FILE", required_unless_present = "cluster")]
     nodes: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub struct Args {
 const FIRST_SEED: u64 = 42;
 
 /// Reads the files, simulates their pods and formats the outcome.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
+pub async fn run(args: SimulateArgs) -> anyhow::Result<CommandOutput> {
     let (Some(nodes), Some(pods)) = (&args.nodes, &args.pods) else { return of_cluster(args).await };
     let workload = Arc::new(Workload::read(nodes, pods).map_err(Misused::new)?);
     let settings = args.settings();
@@ -80,7 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
 }
 
 /// Reads a live cluster, simulates its pods and formats the outcome.
-async fn of_cluster(args: Args) -> anyhow::Result<CommandOutput> {
+async fn of_cluster(args: SimulateArgs) -> anyhow::Result<CommandOutput> {
     let settings = Settings { until: live::UNTIL, ..args.settings() };
     let own = settings.policies.iter().find_map(|name| match name {
         Name::Product(policy) => Some(*policy),
@@ -106,9 +106,9 @@ fn runs(text: &str) -> Result<usize, String> {
     runs.ok_or_else(|| "expected a number from 1 to 10000".to_owned())
 }
 
-// === impl Args ===
+// === impl SimulateArgs ===
 
-impl Args {
+impl SimulateArgs {
     fn settings(&self) -> Settings {
         let policies = if self.policies.is_empty() { Name::ALL.to_vec() } else { self.policies.clone() };
         Settings { policies, seeds: (FIRST_SEED..).take(self.runs).collect(), until: self.until }

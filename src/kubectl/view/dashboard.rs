@@ -33,7 +33,7 @@ use crate::output::{CommandOutput, write_stderr};
 /// each node's divvy-node when the page shows it, as kubectl divvy top does. Nothing is installed in the cluster, and the page
 /// loads nothing from elsewhere. Ctrl-C ends it.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct DashboardArgs {
     /// Local port; 0 is any free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
@@ -62,16 +62,16 @@ struct Hello {
 const SECRET: usize = 16;
 
 /// Watches the cluster and serves the page until Ctrl-C.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
+pub async fn run(args: DashboardArgs) -> anyhow::Result<CommandOutput> {
     serve(args, |of, url| writeln!(io::stdout(), "Dashboard of {of}: {url}").context("error: standard output")).await
 }
 
 /// The same; `announce` is told the URLs of the API server and of the page, once that can be opened.
 pub async fn serve(
-    args: Args,
+    args: DashboardArgs,
     announce: impl FnOnce(&str, &str) -> anyhow::Result<()>,
 ) -> anyhow::Result<CommandOutput> {
-    let Args { port, divvy_namespace, cluster } = args;
+    let DashboardArgs { port, divvy_namespace, cluster } = args;
     let cluster = cluster.connect().await?;
     let mut told = CommandOutput::default();
     let config = config::from_cluster(&cluster, &divvy_namespace, &mut told.remarks).await;

@@ -33,7 +33,7 @@ use crate::output::{CommandOutput, TableArgs};
 /// Resource names, defaults and policies are those of the ConfigMap divvy-config of the Divvy installation; where that
 /// can't be read, --config names a file like it, or the defaults hold.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct ExplainArgs {
     /// Name of the pod
     #[arg(value_name = "POD", required_unless_present = "filename", conflicts_with = "filename")]
     pod: Option<String>,
@@ -57,8 +57,8 @@ pub struct Args {
 }
 
 /// Asks the cluster and puts the answer into words.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { pod, filename, namespace, divvy_namespace, table, config, cluster } = args;
+pub async fn run(args: ExplainArgs) -> anyhow::Result<CommandOutput> {
+    let ExplainArgs { pod, filename, namespace, divvy_namespace, table, config, cluster } = args;
     let config = config.map(|file| config::from_file(&file)).transpose()?;
     let from_file = filename.map(|path| file::read(&path)).transpose()?;
     let cluster = cluster.connect().await?;

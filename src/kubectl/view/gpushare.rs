@@ -21,7 +21,7 @@ pub(crate) const PROGRAM: &str = "kubectl-inspect_gpushare";
 /// Shows the GPU memory of nodes in the columns of gpushare
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, bin_name = "kubectl inspect gpushare", version)]
-pub(crate) struct Args {
+pub(crate) struct GpushareArgs {
     /// The pods of each node
     #[arg(short)]
     details: bool,
@@ -45,8 +45,8 @@ enum Unit {
 }
 
 /// Asks the cluster and puts the answer into gpushare's words.
-pub(crate) async fn run(args: Args) -> CommandOutput {
-    let Args { details, unit, node, cluster } = args;
+pub(crate) async fn run(args: GpushareArgs) -> CommandOutput {
+    let GpushareArgs { details, unit, node, cluster } = args;
     let found = async { fetch::fetch(&cluster.connect().await?, &Vec::from_iter(node), None).await };
     let found = match found.await {
         Ok(found) => found,
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: Args) -> CommandOutput {
         Unit::MiB => 1,
     };
     let now = Timestamp::now();
-    let machine = |found| Machine::of(&NodeReport::new(found, now), found.host.internal_address(), mib);
+    let machine = |found| Machine::new(&NodeReport::new(found, now), found.host.internal_address(), mib);
     let mut machines: Vec<Machine> = found.nodes.iter().map(machine).collect();
     machines.sort_by(|a, b| a.name.cmp(&b.name));
     let answer = if details {

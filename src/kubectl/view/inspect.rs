@@ -9,8 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 
 pub(crate) use self::fetch::Found;
 pub(crate) use self::host::{Host, NodeView};
+use self::report::InspectReport;
 pub(crate) use self::report::NodeReport;
-use self::report::Report;
 use crate::cluster::ClusterArgs;
 use crate::output::{CommandOutput, TableArgs};
 
@@ -21,7 +21,7 @@ use crate::output::{CommandOutput, TableArgs};
 /// no pods. Init containers hold their shares one after another, before the others, so the shares of a GPU may add up to
 /// more than what is held of it. One core is 1 % of a GPU. -o wide adds whole UUIDs, NUMA nodes, MIG profiles and links.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct InspectArgs {
     /// Nodes to show [default: all that have a GpuNode]
     #[arg(value_name = "NODE", conflicts_with = "selector")]
     nodes: Vec<String>,
@@ -38,13 +38,13 @@ pub struct Args {
 }
 
 /// Asks the cluster and puts the answer into words.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { nodes, namespace, selector, table, cluster } = args;
+pub async fn run(args: InspectArgs) -> anyhow::Result<CommandOutput> {
+    let InspectArgs { nodes, namespace, selector, table, cluster } = args;
     let found = fetch::fetch(&cluster.connect().await?, &nodes, selector.as_deref()).await?;
     let incomplete = !found.missing.is_empty();
     let mut remarks = found.remarks;
     remarks.extend(found.missing.iter().map(ToString::to_string));
-    let report = Report::new(&found.nodes, namespace.as_deref(), Timestamp::now());
+    let report = InspectReport::new(&found.nodes, namespace.as_deref(), Timestamp::now());
     let answer = table.format(&report, |wide, with_heads| table::render(&report, wide, with_heads))?;
     if answer.is_empty() && !incomplete {
         remarks.push(match namespace {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cluster::{ClusterArgs, Refusal};
 use crate::config;
 use crate::output::{CommandOutput, TableArgs};
-use crate::text::table;
+use crate::text::{Row, table};
 use crate::view::explain::fetch::{take_nodes, take_quotas};
 
 /// Shows GpuQuotas and what counts for them
@@ -19,7 +19,7 @@ use crate::view::explain::fetch::{take_nodes, take_quotas};
 /// A GpuQuota limits what all pods of its namespace hold of GPUs of some models. USED is what the nodes' daemons report,
 /// and what is reserved for pods on their way to a node. Of a whole GPU all its memory, 100 percent and 100 cores count.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct QuotaArgs {
     /// GpuQuotas to show [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Args {
 /// Quotas and their use. Fields are added without notice; one that changes its meaning, or goes, comes with another
 /// `version`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct QuotaReport {
     /// `v1`: of this structure.
     version: &'static str,
     quotas: Vec<Quota>,
@@ -77,8 +77,8 @@ struct Use {
 const ON_NODES: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
 /// Reads the quotas and what counts for them, and puts it into words.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { names, namespace, all_namespaces, divvy_namespace, table, cluster } = args;
+pub async fn run(args: QuotaArgs) -> anyhow::Result<CommandOutput> {
+    let QuotaArgs { names, namespace, all_namespaces, divvy_namespace, table, cluster } = args;
     let cluster = cluster.connect().await?;
     let own = || namespace.unwrap_or_else(|| cluster.client().default_namespace().to_owned());
     let namespace = (!all_namespaces).then(own);
@@ -106,7 +106,7 @@ pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
         let place = namespace.as_ref().map(|name| format!(" in {name} namespace")).unwrap_or_default();
         told.remarks.push(format!("No GpuQuotas found{place}"));
     }
-    let report = Report { version: "v1", quotas: quotas.into_iter().map(Quota::of).collect() };
+    let report = QuotaReport { version: "v1", quotas: quotas.into_iter().map(Quota::new).collect() };
     told.remarks.extend(report.quotas.iter().filter_map(Quota::warning));
     told.answer = table.format(&report, |wide, with_heads| render(&report, wide, with_heads))?;
     Ok(told)
@@ -124,26 +124,27 @@ fn believe(index: &Index) {
 }
 
 /// A line for each amount that is limited, with `wide` for the others too.
-fn render(report: &Report, wide: bool, with_heads: bool) -> String {
+fn render(report: &QuotaReport, wide: bool, with_heads: bool) -> String {
     let amounts = report.quotas.iter().flat_map(|quota| quota.amounts.iter().map(move |amount| (quota, amount)));
     let shown = amounts.filter(|(_, amount)| wide || amount.hard.is_some());
-    let row = |(quota, amount): (&Quota, &Use)| {
-        vec![
-            ("NAMESPACE", quota.namespace.clone()),
-            ("NAME", quota.name.clone()),
-            ("MODELS", if quota.models.is_empty() { "*".to_owned() } else { quota.models.join(",") }),
-            ("RESOURCE", amount.amount.to_owned()),
-            ("USED", amount.is.text(amount.used)),
-            ("HARD", amount.hard.map(|hard| amount.is.text(hard)).unwrap_or_default()),
-        ]
-    };
-    table(shown.map(row).collect(), with_heads)
+    table(shown.map(|(quota, amount)| row(quota, amount)).collect(), with_heads)
+}
+
+fn row(quota: &Quota, amount: &Use) -> Row {
+    vec![
+        ("NAMESPACE", quota.namespace.clone()),
+        ("NAME", quota.name.clone()),
+        ("MODELS", if quota.models.is_empty() { "*".to_owned() } else { quota.models.join(",") }),
+        ("RESOURCE", amount.amount.to_owned()),
+        ("USED", amount.is.text(amount.used)),
+        ("HARD", amount.hard.map(|hard| amount.is.text(hard)).unwrap_or_default()),
+    ]
 }
 
 // === impl Quota ===
 
 impl Quota {
-    fn of(quota: QuotaUse) -> Self {
+    fn new(quota: QuotaUse) -> Self {
         let QuotaUse { namespace, name, models, limits, used } = quota;
         let hard = |amount| limits.as_ref().ok().and_then(|limits| limits.of(amount));
         let amounts = Amount::ALL.map(|is| Use { amount: is.key(), used: is.of(&used), hard: hard(is), is }).into();

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::cluster::{Cluster, ClusterArgs, Refusal};
 use crate::output::{CommandOutput, TableArgs};
-use crate::text::{distinct_length, table};
+use crate::text::{Row, distinct_length, table};
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 16;
 /// driver reports it. COMPUTE is the part of the last two seconds in which the container's kernels ran, and its share.
 /// What isn't known is shown as -.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub struct TopArgs {
     /// Nodes to show [default: all]
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Args {
 /// What the daemons answer. Fields are added without notice; one that changes its meaning, or goes, comes with another
 /// `version`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct TopReport {
     /// `v1`: of this structure.
     pub version: &'static str,
     /// In the order of their names.
@@ -55,14 +55,14 @@ pub struct Report {
 }
 
 /// Asks the daemons and puts their answers into words.
-pub async fn run(args: Args) -> anyhow::Result<CommandOutput> {
-    let Args { nodes, namespace, divvy_namespace, table, cluster } = args;
+pub async fn run(args: TopArgs) -> anyhow::Result<CommandOutput> {
+    let TopArgs { nodes, namespace, divvy_namespace, table, cluster } = args;
     let cluster = cluster.connect().await?;
     let mut told = CommandOutput::default();
     let daemons = daemons(&cluster, &divvy_namespace, &nodes, &mut told).await?;
     let asked = daemons.into_iter().map(|(node, pod)| ask(&cluster, &divvy_namespace, node, pod));
     let answers: Vec<_> = futures::stream::iter(asked).buffered(AT_ONCE).collect().await;
-    let mut report = Report { version: "v1", nodes: Vec::new() };
+    let mut report = TopReport { version: "v1", nodes: Vec::new() };
     for (node, answer) in answers {
         match answer {
             Ok(usage) => report.nodes.push(NodeUsage { node, ..usage }),
@@ -161,7 +161,7 @@ fn why(refused: Refusal) -> String {
     }
 }
 
-fn warnings(report: &Report) -> impl Iterator<Item = String> + '_ {
+fn warnings(report: &TopReport) -> impl Iterator<Item = String> + '_ {
     report.nodes.iter().flat_map(|usage| {
         let unmeasured = usage.unmeasured.iter().map(|problem| format!("{problem}: nothing can be found there"));
         let said = usage.findings.iter().map(|finding| finding.message.clone()).chain(unmeasured);
@@ -170,7 +170,7 @@ fn warnings(report: &Report) -> impl Iterator<Item = String> + '_ {
 }
 
 /// A line for each card of each container, in the order of their names.
-fn render(report: &Report, with_heads: bool) -> String {
+fn render(report: &TopReport, with_heads: bool) -> String {
     let mut lines: Vec<(&str, &ContainerUsage)> = Vec::new();
     for usage in &report.nodes {
         lines.extend(usage.containers.iter().map(|container| (usage.node.as_str(), container)));
@@ -179,19 +179,21 @@ fn render(report: &Report, with_heads: bool) -> String {
         (*node, usage.card.as_str(), &usage.of.namespace, &usage.of.pod, &usage.of.container)
     });
     let length = distinct_length(lines.iter().map(|(_, usage)| usage.card.as_str()).collect());
-    let row = |(node, usage): (&str, &ContainerUsage)| {
-        vec![
-            ("NODE", node.to_owned()),
-            ("GPU", usage.card.as_str().chars().take(length).collect()),
-            ("NAMESPACE", usage.of.namespace.clone()),
-            ("POD", usage.of.pod.clone()),
-            ("CONTAINER", usage.of.container.clone()),
-            ("MEMORY", memory(usage)),
-            ("COMPUTE", compute(usage)),
-            ("PROCESSES", known(usage.region.map(|region| region.processes.to_string()))),
-        ]
-    };
-    table(lines.into_iter().map(row).collect(), with_heads)
+    table(lines.into_iter().map(|(node, usage)| row(node, usage, length)).collect(), with_heads)
+}
+
+/// A line, with so many characters of the GPU's name.
+fn row(node: &str, usage: &ContainerUsage, length: usize) -> Row {
+    vec![
+        ("NODE", node.to_owned()),
+        ("GPU", usage.card.as_str().chars().take(length).collect()),
+        ("NAMESPACE", usage.of.namespace.clone()),
+        ("POD", usage.of.pod.clone()),
+        ("CONTAINER", usage.of.container.clone()),
+        ("MEMORY", memory(usage)),
+        ("COMPUTE", compute(usage)),
+        ("PROCESSES", known(usage.region.map(|region| region.processes.to_string()))),
+    ]
 }
 
 fn memory(usage: &ContainerUsage) -> String {

@@ -176,6 +176,24 @@ async fn annotations_of_containers_are_reviewed_with_kai_alone() {
 }
 
 #[tokio::test]
+async fn label_of_tensor_fusion_makes_its_annotations_count() {
+    let bench = Bench::with_nodes(&[("n1", 8)]).await;
+    let dialects = json!(["tensor-fusion"]);
+    let _replica = bench.alone(&json!({ "dialects": dialects })).await;
+    recognise(&bench, &dialects);
+    let wanted = json!({ "nvidia.com/gpu": "2", "nvidia.com/gpumem": "8192" });
+    for (name, enabled, limits) in [("on", "true", &wanted), ("off", "false", &Value::Null)] {
+        let annotations = json!({ "tensor-fusion.ai/vram-request": "4Gi", "tensor-fusion.ai/gpu-count": "2" });
+        let mut pod = written(name, &json!({}), annotations);
+        pod["metadata"]["labels"] = json!({ "tensor-fusion.ai/enabled": enabled });
+        let made = bench.create(PODS, &pod).await;
+        assert_eq!(made.code, 201, "{name}: {made:?}");
+        let resources = &made.object["spec"]["containers"][0]["resources"];
+        assert_eq!(resources["limits"].as_object().filter(|limits| !limits.is_empty()), limits.as_object(), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn limits_that_hami_writes_as_variables_are_removed() {
     let dialects = json!(["hami"]);
     let bench = Bench::with_nodes(&[("n1", 8)]).await;

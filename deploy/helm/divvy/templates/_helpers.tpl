@@ -21,54 +21,6 @@ and print the objects: there is one description of each object, and both ways of
 {{- include "divvy.config" $keys }}
 {{- end }}
 
-{{/*
-Resources and annotations by which pods of other systems request GPUs, by the names of dialects. Annotations of containers
-have one text in front of the container's name and one behind it.
-*/}}
-{{- define "divvy.dialects" -}}
-hami:
-  resources:
-    - {{ splitList "/" (.Values.cluster.resourceCount | default "nvidia.com/gpu") | first }}/priority
-    {{- if eq (.Values.cluster.advertise | default "amounts") "devices" }}
-    - {{ .Values.cluster.resourceMemory | default "nvidia.com/gpumem" }}
-    {{- end }}
-nano-gpu: {resources: [nano-gpu.io/gpu-core, nano-gpu.io/gpu-memory, nano-gpu/gpu-percent]}
-elastic-gpu:
-  resources:
-    - elasticgpu.io/gpu-core
-    - elasticgpu.com/gpu-core
-    - elasticgpu.io/gpu-memory
-    - elasticgpu.com/gpu-memory
-    - tke.cloud.tencent.com/qgpu-core
-    - tke.cloud.tencent.com/qgpu-memory
-    - tke.cloud.tencent.com/qgpu-core-greedy
-gpushare: {resources: [aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage]}
-gpu-model: {}
-gpu-manager: {resources: [tencent.com/vcuda-core, tencent.com/vcuda-memory]}
-volcano:
-  resources:
-    - volcano.sh/vgpu-number
-    - volcano.sh/vgpu-memory
-    - volcano.sh/vgpu-memory-percentage
-    - volcano.sh/vgpu-cores
-    - volcano.sh/gpu-memory
-    - volcano.sh/gpu-number
-kai:
-  annotations: [gpu-fraction, gpu-memory]
-  ofContainers:
-    - [nvidia.com/container., .gpu-memory.]
-    - [nvidia.cdi.k8s.io/, .gpu-memory.]
-koordinator:
-  resources:
-    - koordinator.sh/gpu
-    - koordinator.sh/gpu.shared
-    - koordinator.sh/gpu-core
-    - koordinator.sh/gpu-memory
-    - koordinator.sh/gpu-memory-ratio
-vgpu-manager: {resources: [nvidia.com/vgpu-number, nvidia.com/vgpu-memory, nvidia.com/vgpu-cores]}
-time-slicing: {resources: [nvidia.com/gpu.shared]}
-{{- end }}
-
 {{/* The match conditions in a text, for the dialects of the webhook's configuration. Call: list ROOT TEXT */}}
 {{- define "divvy.conditions" -}}
 {{- $root := first . }}
@@ -80,7 +32,18 @@ time-slicing: {resources: [nvidia.com/gpu.shared]}
 {{- $ofContainers := "" }}
 {{- range $dialect := $root.Values.webhook.dialects }}
   {{- $settings := kindIs "string" $dialect | ternary (dict "name" $dialect) $dialect }}
+  {{- if not (hasKey $known $settings.name) }}
+    {{- fail (printf "webhook.dialects: %s is unknown: expected one of %s" $settings.name (keys $known | sortAlpha | join ", ")) }}
+  {{- end }}
   {{- $words := get $known $settings.name }}
+  {{- range $key, $value := omit $settings "name" }}
+    {{- $pattern := get ($words.settings | default dict) $key }}
+    {{- if not $pattern }}
+      {{- fail (printf "webhook.dialects: %s has no setting %s" $settings.name $key) }}
+    {{- else if not (regexMatch (printf "^(%s)$" $pattern) (toString $value)) }}
+      {{- fail (printf "webhook.dialects: %v is no value of %s, a setting of %s" $value $key $settings.name) }}
+    {{- end }}
+  {{- end }}
   {{- range $name := kindIs "string" $settings.resource | ternary (list $settings.resource) ($words.resources | default list) }}
     {{- if ne $name $count }}
       {{- $resources = append $resources (squote $name) }}

@@ -52,14 +52,19 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 fn has_gpus(pod: &Value) -> bool {
     let containers = ["/spec/initContainers", "/spec/containers"].into_iter();
     let mut containers = containers.filter_map(|list| pod.pointer(list)?.as_array()).flatten();
-    let is_extended = |container: &Value| {
-        container
-            .pointer("/resources/limits")
-            .and_then(Value::as_object)
-            .is_some_and(|limits| limits.keys().any(|name| name.contains('/')))
-    };
     let has_own = pod.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(|own| !own.is_empty());
-    has_own || containers.any(is_extended)
+    has_own || containers.any(has_extended)
+}
+
+/// Whether one of Divvy's programs has written an event.
+fn is_by_divvy(event: &Value) -> bool {
+    ["/reportingComponent", "/source/component"].iter().any(|by| text(event, by).starts_with("divvy"))
+}
+
+/// Whether a container asks for devices.
+fn has_extended(container: &Value) -> bool {
+    let limits = container.pointer("/resources/limits").and_then(Value::as_object);
+    limits.is_some_and(|limits| limits.keys().any(|name| name.contains('/')))
 }
 
 // === impl Objects ===
@@ -116,7 +121,7 @@ impl<'a> Objects<'a> {
         self.named(CONFIGURATION, &["divvy", "configmaps.json"], &core("configmaps"), &CONFIGURATIONS).await;
         let selected = ListParams::default().labels(&format!("{PROGRAM} in ({MPS},{DAEMON},{WEBHOOK})"));
         let pods = self.parts_of(OWN_POD, &core("pods"), selected).await;
-        let found = pods.as_ref().ok().map(|pods| pods.iter().map(Pod::of).collect());
+        let found = pods.as_ref().ok().map(|pods| pods.iter().map(Pod::new).collect());
         self.parts.push(json_part(&["divvy", "pods.json"], pods.map(Value::from)));
         found
     }
@@ -125,10 +130,7 @@ impl<'a> Objects<'a> {
     async fn events(&mut self, pods: HashSet<String>) {
         let concerns = |event: &Value| {
             let about = |field: &str| text(event, &format!("/involvedObject/{field}"));
-            let by = [text(event, "/reportingComponent"), text(event, "/source/component")];
-            pods.contains(about("uid"))
-                || about("namespace") == self.namespace
-                || by.iter().any(|by| by.starts_with("divvy"))
+            pods.contains(about("uid")) || about("namespace") == self.namespace || is_by_divvy(event)
         };
         let events = self.parts_of(EVENT, "/api/v1/events", ListParams::default()).await;
         let events = events.map(|events| events.into_iter().filter(concerns).collect::<Vec<_>>());
@@ -189,7 +191,7 @@ impl<'a> Objects<'a> {
 // === impl Pod ===
 
 impl Pod {
-    fn of(pod: &Value) -> Self {
+    fn new(pod: &Value) -> Self {
         let list = |path: &str| pod.pointer(path).and_then(Value::as_array).into_iter().flatten();
         let statuses = || list("/status/initContainerStatuses").chain(list("/status/containerStatuses"));
         let restarted = |name: &str| {

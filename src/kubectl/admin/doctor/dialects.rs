@@ -134,7 +134,7 @@ pub(super) fn quotas(objects: &Objects) -> Result<Option<Verdict>, &Refusal> {
     }
     let names = objects.names();
     let foreign: BTreeSet<String> = dialects.iter().flat_map(|dialect| dialect.resources(&names)).collect();
-    let found = objects.limits.as_ref()?.iter().filter(|limit| !limit.of(&foreign).is_empty());
+    let found = objects.limits.as_ref()?.iter().filter(|limit| !limit.among(&foreign).is_empty());
     let found: Vec<String> =
         found.map(|limit| format!("{} {}/{}", limit.kind.to_lowercase(), limit.namespace, limit.name)).collect();
     Ok((!found.is_empty()).then(|| {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Report;
+use super::DoctorReport;
 use crate::cluster::Refusal;
 use crate::text::plain;
 
@@ -92,9 +92,9 @@ impl fmt::Display for State {
     }
 }
 
-// === impl Report ===
+// === impl DoctorReport ===
 
-impl fmt::Display for Report {
+impl fmt::Display for DoctorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.checks.iter().map(|finding| finding.link.chars().count()).max().unwrap_or(0) + GAP;
         for Finding { link, verdict: Verdict { state, found, remedy } } in &self.checks {

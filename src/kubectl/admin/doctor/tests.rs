@@ -168,8 +168,8 @@ fn status(objects: &mut Objects, node: usize, change: impl FnOnce(&mut Value)) {
 #[test]
 fn sound_installation_has_no_remedies() {
     assert_eq!(wrong(|_| {}), "");
-    insta::assert_snapshot!("sound", Report { version: "v1", checks: all(&sound()) });
-    insta::assert_json_snapshot!("json", Report { version: "v1", checks: all(&sound())[..2].to_vec() });
+    insta::assert_snapshot!("sound", DoctorReport { version: "v1", checks: all(&sound()) });
+    insta::assert_json_snapshot!("json", DoctorReport { version: "v1", checks: all(&sound())[..2].to_vec() });
 }
 
 fn uninstall_webhook(objects: &mut Objects) {

@@ -121,7 +121,7 @@ pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result
             match Template::deserialize(&*template) {
                 Ok(template) => {
                     let path = Some(path).filter(|path| !is_one && !path.is_empty());
-                    let found = template.of(kind.to_owned(), namespace.clone(), name.clone(), path);
+                    let found = template.into_found(kind.to_owned(), namespace.clone(), name.clone(), path);
                     objects.pods.push(Found { node: None, ..found });
                 }
                 Err(error) => remarks.push(format!("error: {kind} {name} at line {line} is left out: {error}")),
@@ -149,11 +149,11 @@ impl Template {
             Some(Owner { kind, name, .. }) => (kind, name),
             None => ("Pod".to_owned(), name.unwrap_or_default()),
         };
-        self.of(kind, namespace.unwrap_or_default(), name, None)
+        self.into_found(kind, namespace.unwrap_or_default(), name, None)
     }
 
     /// A pod of this workload, from the template at this path if it has several.
-    fn of(self, kind: String, namespace: String, name: String, template: Option<String>) -> Found {
+    fn into_found(self, kind: String, namespace: String, name: String, template: Option<String>) -> Found {
         let (metadata, spec) = (self.metadata.unwrap_or_default(), self.spec.unwrap_or_default());
         let lists = [("spec.initContainers", false, spec.init_containers), ("spec.containers", true, spec.containers)];
         let containers = lists.into_iter().flat_map(|(list, is_app, containers)| {

@@ -21,7 +21,7 @@ use crate::view::inspect::NodeView;
 /// `version`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
+pub(super) struct MigrateReport {
     /// `v1`: of this structure.
     version: &'static str,
     pub(super) nodes: Vec<Node>,
@@ -86,16 +86,16 @@ pub(super) struct Affected {
 /// System of pods that request whole GPUs or MIG instances by NVIDIA's names, which are Divvy's and HAMi's too.
 pub(super) const PLAIN: &str = "nvidia.com/gpu";
 
-// === impl Report ===
+// === impl MigrateReport ===
 
-impl Report {
-    pub(super) fn of(objects: &Objects, dialects: &[Dialect], config: &SchedulingConfig) -> Self {
+impl MigrateReport {
+    pub(super) fn new(objects: &Objects, dialects: &[Dialect], config: &SchedulingConfig) -> Self {
         let names = &config.names;
         let foreign: BTreeSet<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
         let mut workloads = BTreeMap::new();
         let mut pods_of: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
         for found in &objects.pods {
-            let Some(workload) = Workload::of(found, dialects, config, &foreign) else { continue };
+            let Some(workload) = Workload::new(found, dialects, config, &foreign) else { continue };
             if let Some(node) = &found.node {
                 *pods_of.entry(node.clone()).or_default().entry(workload.system.clone()).or_default() += 1;
             }
@@ -148,9 +148,9 @@ fn lost(limits: &[Limit], foreign: &BTreeSet<String>, workloads: &[Workload], na
     let is_counted = counting.is_some_and(|system| workloads.iter().any(|workload| workload.system == system.name));
     let of = |limit: &Limit| {
         let in_vain = limit.in_vain.iter().filter(|name| is_counted && names.is_ours(name));
-        limit.of(foreign).into_iter().chain(in_vain.map(|name| format!("limits.{name}"))).collect()
+        limit.among(foreign).into_iter().chain(in_vain.map(|name| format!("limits.{name}"))).collect()
     };
-    limits.iter().filter_map(|limit| Affected::of(limit, of(limit))).collect()
+    limits.iter().filter_map(|limit| Affected::new(limit, of(limit))).collect()
 }
 
 fn new(limits: &[Limit], workloads: &[Workload]) -> Vec<Affected> {
@@ -159,7 +159,7 @@ fn new(limits: &[Limit], workloads: &[Workload]) -> Vec<Affected> {
         gains.entry(&workload.namespace).or_default().extend(workload.gains.iter().cloned());
     }
     let counted = |limit: &Limit| gains.get(&*limit.namespace).map(|gains| limit.counted(gains)).unwrap_or_default();
-    limits.iter().filter_map(|limit| Affected::of(limit, counted(limit))).collect()
+    limits.iter().filter_map(|limit| Affected::new(limit, counted(limit))).collect()
 }
 
 /// The system whose pod one in Divvy's words is, if any shares them: NVIDIA's plugin has no parts of GPUs, and what Divvy has
@@ -189,7 +189,7 @@ fn gains(pod: &Pod, translation: Option<&Translation>, names: &ResourceNames) ->
 
 impl Affected {
     /// `None` if none of its resources is concerned.
-    fn of(limit: &Limit, resources: Vec<String>) -> Option<Self> {
+    fn new(limit: &Limit, resources: Vec<String>) -> Option<Self> {
         let Limit { kind, namespace, name, .. } = limit;
         (!resources.is_empty()).then(|| Self { kind, namespace: namespace.clone(), name: name.clone(), resources })
     }
@@ -199,7 +199,7 @@ impl Affected {
 
 impl Workload {
     /// `None` if the webhook never sees its pods, by its match conditions: whatever else they say, they request no GPU.
-    fn of(found: &Found, dialects: &[Dialect], config: &SchedulingConfig, foreign: &BTreeSet<String>) -> Option<Self> {
+    fn new(found: &Found, dialects: &[Dialect], config: &SchedulingConfig, foreign: &BTreeSet<String>) -> Option<Self> {
         let names = &config.names;
         let Found { kind, namespace, name, template, scheduler, pod, .. } = found;
         let is_told = |resource: &str| names.is_ours(resource) || foreign.contains(resource);
@@ -251,17 +251,20 @@ impl Workload {
 
 /// Amounts that concern GPUs, as written.
 fn written(pod: &Pod, dialects: &[Dialect], is_told: impl Fn(&str) -> bool) -> String {
-    let of_container = |container: &Container| {
-        let mut amounts = container.requests.clone();
-        amounts.extend(container.limits.clone());
-        amounts.retain(|name, _| is_told(name));
-        let amounts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
-        (!amounts.is_empty()).then(|| format!("{}: {}", container.name, amounts.join(", ")))
-    };
-    let mut parts: Vec<String> = pod.containers.iter().filter_map(of_container).collect();
+    let mut parts: Vec<String> =
+        pod.containers.iter().filter_map(|container| written_amounts(container, &is_told)).collect();
     let annotations = dialects.iter().flat_map(|dialect| dialect.requesting(&pod.annotations));
     parts.extend(annotations.map(|(key, value)| format!("{key}: {value}")));
     parts.join("; ")
+}
+
+/// Those of a container.
+fn written_amounts(container: &Container, is_told: impl Fn(&str) -> bool) -> Option<String> {
+    let mut amounts = container.requests.clone();
+    amounts.extend(container.limits.clone());
+    amounts.retain(|name, _| is_told(name));
+    let amounts: Vec<String> = amounts.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
+    (!amounts.is_empty()).then(|| format!("{}: {}", container.name, amounts.join(", ")))
 }
 
 /// Requests after the translation, container by container.

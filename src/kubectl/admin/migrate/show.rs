@@ -1,11 +1,11 @@
 //! The report for people.
 
-use super::report::{Affected, Node, Report, Workload};
+use super::report::{Affected, MigrateReport, Node, Workload};
 use crate::text::{plain, table};
 
 /// Text for a terminal.
-pub(super) fn text(report: &Report) -> String {
-    let Report { nodes, workloads, limits, new_limits, warnings, steps, .. } = report;
+pub(super) fn text(report: &MigrateReport) -> String {
+    let MigrateReport { nodes, workloads, limits, new_limits, warnings, steps, .. } = report;
     if workloads.is_empty() && nodes.is_empty() && warnings.is_empty() {
         return "No pod requests GPUs, and no node has another system's resources.\n".to_owned();
     }

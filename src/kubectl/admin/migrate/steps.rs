@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use divvy_api::ResourceNames;
 use divvy_systems::{Dialect, System};
 
-use super::report::{Affected, Node, PLAIN, Report};
+use super::report::{Affected, MigrateReport, Node, PLAIN};
 use crate::admin::dialects::written;
 use crate::admin::limits::all_four;
 
 /// Steps for what a report has found; none if it has found nothing.
-pub(super) fn steps(report: &Report, dialects: &[Dialect], names: &ResourceNames) -> Vec<String> {
-    let Report { nodes, workloads, limits, new_limits, .. } = report;
+pub(super) fn steps(report: &MigrateReport, dialects: &[Dialect], names: &ResourceNames) -> Vec<String> {
+    let MigrateReport { nodes, workloads, limits, new_limits, .. } = report;
     if nodes.is_empty() && workloads.is_empty() {
         return Vec::new();
     }

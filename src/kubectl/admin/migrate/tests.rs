@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::dialects;
 use super::read::{self, Objects, Template};
-use super::report::Report;
+use super::report::MigrateReport;
 use super::show::text;
 use crate::admin::limits::Limit;
 use crate::view::inspect::NodeView;
@@ -72,25 +72,25 @@ fn manifests(text: &str) -> Objects {
 
 /// Workloads of a manifest, each with what becomes of it.
 fn told(manifest: &str) -> Vec<(String, String)> {
-    let workloads = of(&manifests(manifest), &all_dialects()).workloads;
+    let workloads = report_on(&manifests(manifest), &all_dialects()).workloads;
     workloads.into_iter().map(|of| (of.system, of.refused.unwrap_or(of.becomes))).collect()
 }
 
-fn of(objects: &Objects, dialects: &[Dialect]) -> Report {
-    Report::of(objects, dialects, &SchedulingConfig::default())
+fn report_on(objects: &Objects, dialects: &[Dialect]) -> MigrateReport {
+    MigrateReport::new(objects, dialects, &SchedulingConfig::default())
 }
 
 #[test]
 fn manifests_are_told_what_they_become() {
     let objects = manifests(MANIFESTS);
-    insta::assert_snapshot!(text(&of(&objects, &all_dialects())));
+    insta::assert_snapshot!(text(&report_on(&objects, &all_dialects())));
 }
 
 #[test]
 fn pods_of_hami_in_our_words_need_its_dialect() {
     let steps = |pod: &str| {
         let manifest = format!("{{kind: Pod, metadata: {{name: a}}, spec: {pod}}}");
-        text(&of(&manifests(&manifest), &all_dialects()))
+        text(&report_on(&manifests(&manifest), &all_dialects()))
     };
     let part = "{containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/gpumem: 3000}}}]}";
     assert!(steps(part).contains("dialects: [hami]"), "{}", steps(part));
@@ -104,7 +104,7 @@ fn pods_of_hami_in_our_words_need_its_dialect() {
 fn manifest_without_gpus_is_nobodys_concern() {
     let objects = manifests("{kind: Pod, metadata: {name: a}, spec: {containers: [{name: a}]}}");
     assert_eq!(
-        text(&of(&objects, &all_dialects())),
+        text(&report_on(&objects, &all_dialects())),
         "No pod requests GPUs, and no node has another system's resources.\n"
     );
 }
@@ -148,8 +148,8 @@ fn workload_with_several_templates_has_a_row_for_each() {
     let job =
         |tasks: &str| format!("{{kind: Job, metadata: {{name: train, namespace: ml}}, spec: {{tasks: [{tasks}]}}}}");
     let several = job(&format!("{}, {{template: {{spec: {{containers: [{{name: a}}]}}}}}}, {}", task(50), task(150)));
-    insta::assert_snapshot!(text(&of(&manifests(&several), &all_dialects())));
-    let one = text(&of(&manifests(&job(&task(50))), &all_dialects()));
+    insta::assert_snapshot!(text(&report_on(&manifests(&several), &all_dialects())));
+    let one = text(&report_on(&manifests(&job(&task(50))), &all_dialects()));
     assert!(one.contains("job ml/train   0"), "{one}");
 }
 
@@ -185,7 +185,7 @@ fn pod_that_the_webhook_never_sees_is_not_told() {
 fn annotation_of_a_container_is_told() {
     let key = "nvidia.com/container.a.gpu-memory.request";
     let pod = format!("{{kind: Pod, metadata: {{annotations: {{{key}: 1Gi}}}}, spec: {{containers: [{{name: a}}]}}}}");
-    let [workload] = &*of(&manifests(&pod), &all_dialects()).workloads else { panic!("one") };
+    let [workload] = &*report_on(&manifests(&pod), &all_dialects()).workloads else { panic!("one") };
     assert_eq!((&*workload.system, &workload.written), ("kai", &format!("{key}: 1Gi")));
     assert_eq!(workload.becomes, "a: 1 GPU with 1Gi memory and 0 cores each");
 }
@@ -194,7 +194,7 @@ fn annotation_of_a_container_is_told() {
 fn request_without_a_limit_is_refused() {
     let objects = manifests("{kind: Pod, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}");
     for dialects in [all_dialects(), Vec::new()] {
-        let [workload] = &*of(&objects, &dialects).workloads else { panic!("one") };
+        let [workload] = &*report_on(&objects, &dialects).workloads else { panic!("one") };
         let why = workload.refused.as_deref().expect("it is refused");
         assert!(why.starts_with("spec.containers[0].resources.requests[nvidia.com/gpu]: 1"), "{why}");
         assert!(why.ends_with("without a limit: set the limit"), "{why}");
@@ -256,19 +256,19 @@ fn cluster() -> Objects {
 
 #[test]
 fn cluster_is_shown_node_by_node() {
-    insta::assert_snapshot!(text(&of(&cluster(), &all_dialects())));
+    insta::assert_snapshot!(text(&report_on(&cluster(), &all_dialects())));
 }
 
 #[test]
 fn idle_gpus_alone_are_no_migration() {
     let nodes = vec![node("n5", &json!({ "nvidia.com/gpu": "8" }))];
-    let report = of(&Objects { nodes, ..Objects::default() }, &all_dialects());
+    let report = report_on(&Objects { nodes, ..Objects::default() }, &all_dialects());
     assert!(report.nodes.is_empty() && report.steps.is_empty(), "{report:?}");
 }
 
 #[test]
 fn report_for_programs_has_every_field() {
-    let report = serde_json::to_value(of(&cluster(), &all_dialects())).expect("plain values");
+    let report = serde_json::to_value(report_on(&cluster(), &all_dialects())).expect("plain values");
     let serve = &report["workloads"][0];
     assert_eq!((&serve["kind"], &serve["name"], &serve["pods"]), (&json!("Deployment"), &json!("serve"), &json!(2)));
     assert_eq!(
@@ -281,7 +281,7 @@ fn report_for_programs_has_every_field() {
 fn dialects_are_given_as_in_the_configuration() {
     let given = dialects("[{name: gpushare, unit: Mi}]").expect("a list");
     let objects = manifests(MANIFESTS);
-    let report = of(&objects, &given.0);
+    let report = report_on(&objects, &given.0);
     let nightly = report.workloads.iter().find(|workload| workload.name == "nightly").expect("it is one of gpushare");
     assert_eq!(nightly.becomes, "train: 1 GPU with 4Mi memory and 0 cores each; divvy.dev/card-policy: binpack");
     assert!(dialects("[slurm]").is_err());
@@ -291,7 +291,7 @@ fn dialects_are_given_as_in_the_configuration() {
 fn amounts_are_told_in_the_resources_of_the_installation() {
     let names = ResourceNames { memory: "example.com/gpu-memory".parse().expect("a name"), ..ResourceNames::default() };
     let config = SchedulingConfig { names, ..SchedulingConfig::default() };
-    let report = Report::of(&manifests(MANIFESTS), &all_dialects(), &config);
+    let report = MigrateReport::new(&manifests(MANIFESTS), &all_dialects(), &config);
     let says = text(&report);
     let four = "nvidia.com/gpu, example.com/gpu-memory, nvidia.com/gpumem-percentage and nvidia.com/gpucores";
     assert!(says.contains(&format!("in requests of {four}")), "{says}");
@@ -304,7 +304,7 @@ fn amounts_are_told_in_the_resources_of_the_installation() {
 fn dialects_of_the_steps_have_their_settings() {
     let step = |given: &str| {
         let given = dialects(given).expect("a list");
-        let says = text(&of(&manifests(MANIFESTS), &given.0));
+        let says = text(&report_on(&manifests(MANIFESTS), &given.0));
         let (_, rest) = says.split_once("dialects: ").expect("a step");
         let list = &rest[..=rest.find(']').expect("a list")];
         assert_eq!(dialects(list).expect(list).0, given.0, "{says}");
@@ -314,7 +314,7 @@ fn dialects_of_the_steps_have_their_settings() {
     assert_eq!(step("[gpushare, {name: hami, compute: cap}]"), "[gpushare, {name: hami, compute: cap}]");
     let replicas = "{kind: Pod, spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu.shared: 1}}}]}}";
     let given = dialects("[{name: time-slicing, replicas: 4}]").expect("a list").0;
-    let says = text(&of(&manifests(replicas), &given));
+    let says = text(&report_on(&manifests(replicas), &given));
     assert!(says.contains("dialects: [{name: time-slicing, replicas: 4}]\n"), "{says}");
 }
 
@@ -323,11 +323,11 @@ fn limit(kind: &str, spec: &Value) -> Limit {
 }
 
 /// A workload that writes this, with what limits its namespace.
-fn limited(resources: &str, limits: Vec<Limit>) -> Report {
+fn limited(resources: &str, limits: Vec<Limit>) -> MigrateReport {
     let pod = format!(
         "{{kind: Pod, metadata: {{name: a, namespace: ml}}, spec: {{containers: [{{name: a, resources: {{limits: {{{resources}}}}}}}]}}}}"
     );
-    of(&Objects { limits, ..manifests(&pod) }, &all_dialects())
+    report_on(&Objects { limits, ..manifests(&pod) }, &all_dialects())
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn quota_of_our_resources_starts_counting() {
     let counted = |resources: &str| limited(resources, limits()).new_limits.len();
     assert_eq!(counted("nvidia.com/gpu: 1, nvidia.com/gpumem: 3000"), 0, "as it does already");
     let elsewhere = Objects { limits: limits(), ..manifests(&MANIFESTS.replace("nightly", "nightly, namespace: b")) };
-    assert!(of(&elsewhere, &all_dialects()).new_limits.is_empty(), "in another namespace");
+    assert!(report_on(&elsewhere, &all_dialects()).new_limits.is_empty(), "in another namespace");
 }
 
 #[test]
@@ -368,21 +368,25 @@ fn replicas_without_their_number_are_warned_of() {
     let owner = json!({ "kind": "Job", "name": "train", "controller": true });
     let pod = Template::deserialize(pod("train-x", &owner, "n1", &replica)).expect("a pod").found();
     let objects = Objects { nodes: vec![node("n1", &replica)], pods: vec![pod], limits: Vec::new() };
-    insta::assert_snapshot!(text(&of(&objects, &all_dialects())));
+    insta::assert_snapshot!(text(&report_on(&objects, &all_dialects())));
     let given = dialects("[{name: time-slicing, replicas: 4}]").expect("a list").0;
-    assert_eq!(of(&objects, &given).warnings, [""; 0]);
+    assert_eq!(report_on(&objects, &given).warnings, [""; 0]);
     let pod =
         "{kind: Pod, metadata: {name: a}, spec: {containers: [{resources: {limits: {nvidia.com/gpu.shared: 1}}}]}}";
-    assert!(text(&of(&manifests(pod), &all_dialects())).contains("(workloads pod a) is left out"));
+    assert!(text(&report_on(&manifests(pod), &all_dialects())).contains("(workloads pod a) is left out"));
     let nodes = vec![node("n1", &json!({ "nvidia.com/gpu.shared": "0" }))];
-    assert_eq!(of(&Objects { nodes, ..Objects::default() }, &all_dialects()).warnings, [""; 0], "of a removed plugin");
+    assert_eq!(
+        report_on(&Objects { nodes, ..Objects::default() }, &all_dialects()).warnings,
+        [""; 0],
+        "of a removed plugin"
+    );
 }
 
 #[test]
 fn unit_that_nodes_contradict_is_warned_of() {
-    assert_eq!(of(&cluster(), &all_dialects()).warnings, [""; 0]);
+    assert_eq!(report_on(&cluster(), &all_dialects()).warnings, [""; 0]);
     let given = dialects("[{name: gpushare, unit: Mi}]").expect("a list").0;
-    let says = text(&of(&cluster(), &given));
+    let says = text(&report_on(&cluster(), &given));
     let warning = "warning: a unit of aliyun.com/gpu-mem is 1Gi on n1 (80 on a GPU), and 1Mi in the dialect gpushare: \
                    pass {name: gpushare, unit: Gi} in --dialects\n";
     assert!(says.contains(warning), "{says}");
@@ -391,7 +395,7 @@ fn unit_that_nodes_contradict_is_warned_of() {
 #[test]
 fn containers_are_counted_list_by_list() {
     let written = "{kind: Pod, metadata: {generateName: train-}, spec: {initContainers: [{name: i}], containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1, nvidia.com/mig-1g.5gb: 1}}}]}}";
-    let report = of(&manifests(written), &all_dialects());
+    let report = report_on(&manifests(written), &all_dialects());
     let refused = report.workloads[0].refused.as_deref().unwrap_or_default();
     assert!(refused.contains("spec.containers[0]"), "{refused}");
     assert_eq!(report.workloads[0].name, "train-");

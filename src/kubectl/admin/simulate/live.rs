@@ -117,7 +117,7 @@ impl Snapshot {
         }
         // Who may not list quotas sees what GPUs allow, as before there were any.
         drop(take_quotas(cluster, &index, None).await);
-        let machines = take_machines(cluster, &index).await?.iter().map(LiveNode::of).collect();
+        let machines = take_machines(cluster, &index).await?.iter().map(LiveNode::new).collect();
         let alive = ListParams::default().fields(NOT_ENDED);
         let mut pods = cluster.pods::<LivePod>(None, alive).await?;
         for pod in &pods {
@@ -131,7 +131,7 @@ impl Snapshot {
 
     /// Cluster and pods for the simulator, or why there is nothing to simulate.
     pub(super) fn workload(&self) -> Result<Arc<Workload>, String> {
-        workload::of(&self.gpus, &self.machines, &self.pods).map(Arc::new).map_err(|error| error.to_string())
+        workload::of_cluster(&self.gpus, &self.machines, &self.pods).map(Arc::new).map_err(|error| error.to_string())
     }
 
     /// What policies would make of it, in as many orders of its pods as there are seeds. Pods that the simulator lets come
@@ -183,13 +183,14 @@ impl Snapshot {
                 .cmp(&one.priority)
                 .then_with(|| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)))
         });
-        let waiting = |demand: Arc<Demand>| {
-            let outlook = self.index.snapshot_for(&demand).feasibility(&demand, PATIENCE);
-            let fits =
-                outlook.best.first().is_some_and(|node| self.index.reserve(&demand, node, Instant::now()).is_ok());
-            Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
-        };
-        demands.into_iter().map(waiting).collect()
+        demands.iter().map(|demand| self.try_to_place(demand)).collect()
+    }
+
+    /// Whether a waiting pod fits; then it takes its place.
+    fn try_to_place(&self, demand: &Arc<Demand>) -> Waiting {
+        let outlook = self.index.snapshot_for(demand).feasibility(demand, PATIENCE);
+        let fits = outlook.best.first().is_some_and(|node| self.index.reserve(demand, node, Instant::now()).is_ok());
+        Waiting { pod: format!("{}/{}", demand.namespace, demand.name), fits, says: outlook.to_string() }
     }
 
     fn anew(&self, with_gpus: &[&PodView], policy: PolicyName, seeds: &[u64]) -> Placed {

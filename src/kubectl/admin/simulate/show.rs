@@ -13,14 +13,8 @@ pub(super) fn tables(report: &Report) -> String {
     let mut loads: Vec<u32> = LOADS.into_iter().filter(|load| Some(*load) < last).collect();
     loads.extend(last);
     let heads: Vec<String> = loads.iter().map(|load| format!("AT {load} %")).collect();
-    let row = |policy: &PolicyReport| {
-        let mut row = vec![("POLICY", policy.policy.to_owned())];
-        row.extend(heads.iter().zip(&loads).map(|(head, load)| (&**head, cell(policy, *load))));
-        row.push(("P50", format!("{:.0}us", policy.decision_us.p50)));
-        row.push(("P99", format!("{:.0}us", policy.decision_us.p99)));
-        row
-    };
-    let filling = table(report.policies.iter().map(row).collect(), true);
+    let columns: Vec<(&str, u32)> = heads.iter().map(String::as_str).zip(loads).collect();
+    let filling = table(report.policies.iter().map(|policy| row(policy, &columns)).collect(), true);
     let settings = &report.settings;
     let runs = match settings.seeds.as_slice() {
         [seed] => format!("1 run, seed {seed}"),
@@ -31,6 +25,14 @@ pub(super) fn tables(report: &Report) -> String {
     let cluster = format!("{nodes} nodes with {cards} GPUs, {pods} pods; {runs}");
     let unallocated = "unallocated GPUs in % of all, by what pods have asked for; mean ± standard deviation";
     format!("{cluster}\n{unallocated}\n\n{filling}")
+}
+
+fn row<'h>(policy: &PolicyReport, columns: &[(&'h str, u32)]) -> Vec<(&'h str, String)> {
+    let mut row = vec![("POLICY", policy.policy.to_owned())];
+    row.extend(columns.iter().map(|(head, load)| (*head, cell(policy, *load))));
+    row.push(("P50", format!("{:.0}us", policy.decision_us.p50)));
+    row.push(("P99", format!("{:.0}us", policy.decision_us.p99)));
+    row
 }
 
 fn cell(policy: &PolicyReport, load: u32) -> String {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use divvy_api::Memory;
-use divvy_api::annotation::{Cards, DialectAnnotation, Planned};
+use divvy_api::annotation::{CardShare, Cards, DialectAnnotation, Planned, PlannedCards};
+use divvy_api::{CardId, Memory, Tier};
 use divvy_index::explain::{CardAnswer, ContainerAsks, Explanation, Fits, GroupAnswer, NodeAnswer, State};
 use divvy_index::{Expectation, ExpectedPart, Unschedulable};
 
@@ -11,14 +11,12 @@ use divvy_placement::Kind;
 
 use super::fetch::Found;
 use super::hints::hints;
-use crate::text::{self, Columns, listed, plain, table};
+use crate::text::{self, Columns, Row, listed, plain, table};
 
 /// Most nodes that are all shown one by one. Of more, those that don't fit are shown by their reasons.
 const MOST_ROWS: usize = 16;
 /// Most fitting nodes that are shown one by one where there are more than [`MOST_ROWS`] nodes.
 const MOST_FITTING: usize = 10;
-
-type Row = Vec<(&'static str, String)>;
 
 /// Text for a terminal.
 pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
@@ -101,41 +99,43 @@ fn expected_row(ExpectedPart { percent, kind }: &ExpectedPart) -> Row {
 
 /// Cards that are reserved for the pod or allocated to it.
 fn allocated_rows(state: &State) -> Vec<Row> {
-    let start = |node: &str, container: &str, card: &str| {
-        vec![("CONTAINER", container.to_owned()), ("NODE", node.to_owned()), ("GPU", card.to_owned())]
-    };
     match state {
         State::Bound { node, planned: Some(Planned { containers, .. }) } => {
-            let of_container = |(container, cards): (&String, &divvy_api::annotation::PlannedCards)| {
-                let row = |card: &divvy_api::CardId, how: &str| {
-                    let mut row = start(node, container, card.as_str());
-                    row.push(("PLANNED", how.to_owned()));
-                    row
-                };
-                let chosen = cards.chosen.iter().map(|card| row(card, "chosen"));
-                chosen.chain(cards.reused.iter().map(|card| row(card, "may be reused"))).collect::<Vec<_>>()
-            };
-            containers.iter().flat_map(of_container).collect()
+            containers.iter().flat_map(|(container, cards)| planned_rows(node, container, cards)).collect()
         }
         State::Given { node, cards: Cards { tier, containers, .. } } => {
             let shares =
                 containers.iter().flat_map(|(container, shares)| shares.iter().map(move |share| (container, share)));
             let has_host = containers.values().flatten().any(|card| !card.share.host.is_zero());
-            let row = |(container, card): (&String, &divvy_api::annotation::CardShare)| {
-                let mut row = start(node, container, card.uuid.as_str());
-                row.push(("MEMORY", card.share.memory.to_string()));
-                row.extend(has_host.then(|| ("HOST MEMORY", card.share.host.to_string())));
-                row.extend([
-                    ("CORES", card.share.cores.to_string()),
-                    ("EXCLUSIVE", card.share.exclusive.to_string()),
-                    ("TIER", tier.to_string()),
-                ]);
-                row
-            };
-            shares.map(row).collect()
+            shares.map(|(container, card)| share_row(node, container, card, *tier, has_host)).collect()
         }
         _ => Vec::new(),
     }
+}
+
+fn planned_rows(node: &str, container: &str, cards: &PlannedCards) -> Vec<Row> {
+    let chosen = cards.chosen.iter().map(|card| (card, "chosen"));
+    let planned = chosen.chain(cards.reused.iter().map(|card| (card, "may be reused")));
+    planned
+        .map(|(card, how)| [&allocated_row(node, container, card)[..], &[("PLANNED", how.to_owned())]].concat())
+        .collect()
+}
+
+fn share_row(node: &str, container: &str, card: &CardShare, tier: Tier, has_host: bool) -> Row {
+    let mut row = allocated_row(node, container, &card.uuid);
+    row.push(("MEMORY", card.share.memory.to_string()));
+    row.extend(has_host.then(|| ("HOST MEMORY", card.share.host.to_string())));
+    row.extend([
+        ("CORES", card.share.cores.to_string()),
+        ("EXCLUSIVE", card.share.exclusive.to_string()),
+        ("TIER", tier.to_string()),
+    ]);
+    row
+}
+
+/// The first cells of a line about a card of a container.
+fn allocated_row(node: &str, container: &str, card: &CardId) -> Row {
+    vec![("CONTAINER", container.to_owned()), ("NODE", node.to_owned()), ("GPU", card.as_str().to_owned())]
 }
 
 fn node_rows(nodes: &[NodeAnswer], columns: Columns) -> Vec<Row> {
@@ -196,23 +196,24 @@ fn in_words(node: &NodeAnswer) -> &'static str {
 }
 
 fn card_rows(node: &NodeAnswer, columns: Columns) -> Vec<Row> {
-    let row = |card: &CardAnswer| {
-        let would = if card.chosen { "would be given" } else { "" };
-        let part = |free: String, capacity: String| format!("{free}/{capacity}");
-        let mib = |amount: u64| Memory::mib(amount).to_string();
-        let mut row = vec![
-            ("NODE", node.name.clone()),
-            ("GPU", card.uuid.to_string()),
-            ("MODEL", card.model.clone()),
-            ("FREE MEMORY", part(mib(card.memory_mi.free), mib(card.memory_mi.capacity))),
-        ];
-        row.extend(columns.has_host.then(|| ("HOST MEMORY", card.held_host_memory_mi.to_string())));
-        row.extend([
-            ("FREE CORES", part(card.cores.free.to_string(), card.cores.capacity.to_string())),
-            ("PODS", card.pods.to_string()),
-            ("REASON", card.reason.clone().unwrap_or_else(|| would.to_owned())),
-        ]);
-        row
-    };
-    node.cards.iter().map(row).collect()
+    node.cards.iter().map(|card| card_row(&node.name, card, columns)).collect()
+}
+
+fn card_row(node: &str, card: &CardAnswer, columns: Columns) -> Row {
+    let would = if card.chosen { "would be given" } else { "" };
+    let part = |free: String, capacity: String| format!("{free}/{capacity}");
+    let mib = |amount: u64| Memory::mib(amount).to_string();
+    let mut row = vec![
+        ("NODE", node.to_owned()),
+        ("GPU", card.uuid.to_string()),
+        ("MODEL", card.model.clone()),
+        ("FREE MEMORY", part(mib(card.memory_mi.free), mib(card.memory_mi.capacity))),
+    ];
+    row.extend(columns.has_host.then(|| ("HOST MEMORY", card.held_host_memory_mi.to_string())));
+    row.extend([
+        ("FREE CORES", part(card.cores.free.to_string(), card.cores.capacity.to_string())),
+        ("PODS", card.pods.to_string()),
+        ("REASON", card.reason.clone().unwrap_or_else(|| would.to_owned())),
+    ]);
+    row
 }

@@ -25,7 +25,7 @@ pub(super) struct Device {
 
 impl Machine {
     /// A node's report, in units of so many MiB.
-    pub(super) fn of(report: &NodeReport, address: Option<&str>, unit: u64) -> Self {
+    pub(super) fn new(report: &NodeReport, address: Option<&str>, unit: u64) -> Self {
         let cards = report.cards.iter().map(|card| {
             let mut pods: Vec<(String, String, u64)> = Vec::new();
             for share in card.shares.iter().map(|share| &share.status) {
@@ -45,15 +45,38 @@ impl Machine {
 
     /// A line for each pod of each GPU.
     fn rows(&self) -> String {
-        let of_card = |(at, card): (usize, &Device)| {
-            let line = |(name, namespace, units): &(String, String, u64)| {
-                let cell = |other| format!("{}\t", if other == at { *units } else { 0 });
-                let cells: String = (0..self.cards.len()).map(cell).collect();
-                format!("{}\t{}\t{cells}\n", plain(name), plain(namespace))
-            };
-            card.pods.iter().map(line).collect::<String>()
-        };
-        self.cards.iter().enumerate().map(of_card).collect()
+        let cards = self.cards.iter().enumerate();
+        let pods = cards.flat_map(|(at, card)| card.pods.iter().map(move |pod| (at, pod)));
+        pods.map(|(at, pod)| self.row(at, pod)).collect()
+    }
+
+    /// A line for a pod of one GPU, by its number.
+    fn row(&self, at: usize, (name, namespace, units): &(String, String, u64)) -> String {
+        let cell = |other| format!("{}\t", if other == at { *units } else { 0 });
+        let cells: String = (0..self.cards.len()).map(cell).collect();
+        format!("{}\t{}\t{cells}\n", plain(name), plain(namespace))
+    }
+
+    /// A line for all GPUs, as many as the node with the most has.
+    fn summary(&self, widest: usize) -> String {
+        let card = |at: usize| self.cards.get(at).map_or((0, 0), |card| (card.used, card.total));
+        let cell = |(used, total)| format!("{used}/{total}\t");
+        let cells: String = (0..widest).map(card).map(cell).collect();
+        let (name, address) = (plain(&self.name), plain(&self.address));
+        format!("{name}\t{address}\t{cells}{}/{}\n", self.used(), self.total())
+    }
+
+    /// A table of these rows, with a line of dashes.
+    fn table(&self, rows: &str, dashes: &str) -> String {
+        let (name, address) = (plain(&self.name), plain(&self.address));
+        let head = |card| format!("GPU{card}(Allocated)\t");
+        let heads: String = (0..self.cards.len()).map(head).collect();
+        let (used, total) = (self.used(), self.total());
+        let percent = percent(used, total);
+        format!(
+            "\nNAME:\t{name}\nIPADDRESS:\t{address}\n\nNAME\tNAMESPACE\t{heads}\n{rows}\
+             Allocated :\t{used} ({percent}%)\t\nTotal :\t{total} \t\n{dashes}\n"
+        )
     }
 
     fn total(&self) -> u64 {
@@ -71,14 +94,7 @@ pub(super) fn summary(machines: &[Machine], unit: &str) -> String {
     let head = |card| format!("GPU{card}(Allocated/Total)\t");
     let heads: String = (0..widest).map(head).collect();
     let machines: Vec<&Machine> = machines.iter().filter(|machine| machine.total() > 0).collect();
-    let row = |machine: &&Machine| {
-        let card = |at: usize| machine.cards.get(at).map_or((0, 0), |card| (card.used, card.total));
-        let cell = |(used, total)| format!("{used}/{total}\t");
-        let cells: String = (0..widest).map(card).map(cell).collect();
-        let (name, address) = (plain(&machine.name), plain(&machine.address));
-        format!("{name}\t{address}\t{cells}{}/{}\n", machine.used(), machine.total())
-    };
-    let rows: Vec<String> = machines.iter().map(row).collect();
+    let rows: Vec<String> = machines.iter().map(|machine| machine.summary(widest)).collect();
     // As long as the first row before its cells are aligned, and 20.
     let dashes = "-".repeat(rows.first().map_or(0, |row| row.len() + 20));
     let (used, total) = sums(&machines);
@@ -96,18 +112,7 @@ pub(super) fn details(machines: &[Machine]) -> String {
     let rows: Vec<String> = machines.iter().map(|machine| machine.rows()).collect();
     // As long as the first node's rows before their cells are aligned, and 10.
     let dashes = "-".repeat(rows.first().map_or(0, |rows| rows.len() + 10));
-    let table = |(machine, rows): (&&Machine, &String)| {
-        let (name, address) = (plain(&machine.name), plain(&machine.address));
-        let head = |card| format!("GPU{card}(Allocated)\t");
-        let heads: String = (0..machine.cards.len()).map(head).collect();
-        let (used, total) = (machine.used(), machine.total());
-        let percent = percent(used, total);
-        format!(
-            "\nNAME:\t{name}\nIPADDRESS:\t{address}\n\nNAME\tNAMESPACE\t{heads}\n{rows}\
-             Allocated :\t{used} ({percent}%)\t\nTotal :\t{total} \t\n{dashes}\n"
-        )
-    };
-    let tables: String = machines.iter().zip(&rows).map(table).collect();
+    let tables: String = machines.iter().zip(&rows).map(|(machine, rows)| machine.table(rows, &dashes)).collect();
     let (used, total) = sums(&machines);
     let percent = percent(used, total);
     aligned(&format!("{tables}\n\nAllocated/Total GPU Memory In Cluster:\t{used}/{total} ({percent}%)\t\n"))

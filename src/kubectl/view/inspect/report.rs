@@ -1,6 +1,6 @@
 //! Report on nodes, from which tables and structured output are made.
 //!
-//! `-o json` and `-o yaml` write a [`Report`] with its fields in camel case. Fields are added without notice; one that
+//! `-o json` and `-o yaml` write a [`InspectReport`] with its fields in camel case. Fields are added without notice; one that
 //! changes its meaning, or goes, comes with another `version`. Memory is in MiB (`memoryMi`), compute in percent of a card
 //! (`cores`).
 
@@ -23,7 +23,7 @@ const UNREAD: usize = 3;
 /// Nodes and what is on them.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct InspectReport {
     /// `v1`: of this structure.
     pub version: &'static str,
     /// The namespace whose pods' shares are listed, and the nodes that have some; absent: all.
@@ -92,9 +92,9 @@ pub(super) fn age(since: Option<&Time>, now: Timestamp) -> String {
     format!(" for {age}")
 }
 
-// === impl Report ===
+// === impl InspectReport ===
 
-impl Report {
+impl InspectReport {
     /// Builds the report of these nodes, with the shares of one namespace only, if one is given.
     pub fn new(found: &[Found], namespace: Option<&str>, now: Timestamp) -> Self {
         let mut nodes: Vec<NodeReport> = found.iter().map(|found| NodeReport::new(found, now)).collect();

@@ -2,11 +2,11 @@
 
 use divvy_api::Memory;
 
-use super::report::{Amount, CardReport, NodeReport, OversubscriptionReport, Report, ShareReport, Totals};
+use super::report::{Amount, CardReport, InspectReport, NodeReport, OversubscriptionReport, ShareReport, Totals};
 use crate::text::{self, Columns, distinct_length, plain, table};
 
 /// Text for a terminal; none, if there are no nodes.
-pub(super) fn render(report: &Report, wide: bool, with_heads: bool) -> String {
+pub(super) fn render(report: &InspectReport, wide: bool, with_heads: bool) -> String {
     let mut blocks: Vec<String> = report.nodes.iter().map(|node| block(node, wide, with_heads)).collect();
     if let nodes @ 2.. = report.nodes.len() {
         let taking = report.nodes.iter().filter(|node| node.takes_pods).count();

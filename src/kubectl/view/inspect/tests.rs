@@ -85,8 +85,8 @@ fn changed(change: impl FnOnce(&mut Value)) -> Value {
     node
 }
 
-fn report(found: &[Found]) -> Report {
-    Report::new(found, None, now())
+fn report(found: &[Found]) -> InspectReport {
+    InspectReport::new(found, None, now())
 }
 
 fn shown(data: Value, host: Host) -> String {
@@ -209,7 +209,7 @@ fn node_that_takes_no_pods_names_its_problems() {
     // Cards that pods hold are shown although the daemon knows of none.
     insta::assert_snapshot!(
         "cards-of-a-node-without-nvml",
-        table::render(&Report::new(&nodes[6..], None, now()), false, true)
+        table::render(&InspectReport::new(&nodes[6..], None, now()), false, true)
     );
 }
 
@@ -278,7 +278,7 @@ fn tenant_names_are_escaped() {
 fn namespace_filter_keeps_the_totals() {
     let idle = changed(|node| node["status"]["shares"] = json!([]));
     let nodes = [found("node-1", node(), host("True", "64")), found("node-2", idle, host("True", "64"))];
-    let report = Report::new(&nodes, Some("team-a"), now());
+    let report = InspectReport::new(&nodes, Some("team-a"), now());
     insta::assert_snapshot!(table::render(&report, false, true));
 }
 

@@ -58,7 +58,7 @@ fn each_container_is_one_line() {
             ..NodeUsage::default()
         },
     ];
-    let report = Report { version: "v1", nodes };
+    let report = TopReport { version: "v1", nodes };
     insta::assert_snapshot!(render(&report, true) + &warnings(&report).collect::<Vec<_>>().join("\n"));
     assert_eq!(render(&report, false).lines().count(), 4);
 }

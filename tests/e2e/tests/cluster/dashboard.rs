@@ -7,7 +7,7 @@ use clap::{Args as _, Command, FromArgMatches as _};
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::node::NODE;
-use divvy_kubectl::view::dashboard::{self, Args};
+use divvy_kubectl::view::dashboard::{self, DashboardArgs};
 use divvy_testkit::browser::{self, Page};
 use divvy_testkit::pods::PodShape;
 use tokio::sync::oneshot;
@@ -20,10 +20,10 @@ pub(crate) async fn is_live(cluster: &mut Cluster) -> anyhow::Result<()> {
     };
     let kubeconfig = cluster.kubectl.kubeconfig().display().to_string();
     let line = ["dashboard", "--kubeconfig", &kubeconfig];
-    let matches = Args::augment_args(Command::new("dashboard")).try_get_matches_from(line)?;
+    let matches = DashboardArgs::augment_args(Command::new("dashboard")).try_get_matches_from(line)?;
     let (announce, announced) = oneshot::channel();
     let announce = move |_: &str, url: &str| announce.send(url.to_owned()).ok().context("nobody waits for the page");
-    let serving = dashboard::serve(Args::from_arg_matches(&matches)?, announce);
+    let serving = dashboard::serve(DashboardArgs::from_arg_matches(&matches)?, announce);
     tokio::select! {
         ended = serving => Err(ended.err().unwrap_or_else(|| anyhow::anyhow!("the dashboard ended"))),
         looked = async { look(cluster, &browser, &announced.await?).await } => looked,

@@ -14,13 +14,13 @@ pub(crate) async fn examines_the_installation(cluster: &mut Cluster) -> anyhow::
     cluster.all_running(PODS).await?;
     let kubeconfig = cluster.kubectl.kubeconfig().display().to_string();
     let line = ["doctor", "--kubeconfig", &kubeconfig];
-    let matches = doctor::Args::augment_args(Command::new("doctor")).try_get_matches_from(line)?;
-    let told = doctor::run(doctor::Args::from_arg_matches(&matches)?).await?;
+    let matches = doctor::DoctorArgs::augment_args(Command::new("doctor")).try_get_matches_from(line)?;
+    let told = doctor::run(doctor::DoctorArgs::from_arg_matches(&matches)?).await?;
     print(&told.answer);
     ensure!(!told.answer.contains("FAILED") && !told.answer.contains("leftovers"), "{}", told.answer);
     let line = ["simulate", "--cluster", "--runs", "2", "--kubeconfig", &kubeconfig];
-    let matches = simulate::Args::augment_args(Command::new("simulate")).try_get_matches_from(line)?;
-    let told = simulate::run(simulate::Args::from_arg_matches(&matches)?).await?;
+    let matches = simulate::SimulateArgs::augment_args(Command::new("simulate")).try_get_matches_from(line)?;
+    let told = simulate::run(simulate::SimulateArgs::from_arg_matches(&matches)?).await?;
     print(&told.answer);
     for part in ["FREE GPUS", "GPUS LEFT"] {
         ensure!(told.answer.to_uppercase().contains(part), "no {part}: {}", told.answer);

@@ -7,7 +7,7 @@ use divvy_e2e::cluster::{Cluster, PATIENCE};
 use divvy_e2e::node::NODE;
 use divvy_e2e::pages::page;
 use divvy_e2e::{image, view};
-use divvy_kubectl::view::top::{self, Args};
+use divvy_kubectl::view::top::{self, TopArgs};
 use divvy_testkit::pods::PodShape;
 use serde_json::{Value, json};
 
@@ -65,8 +65,8 @@ async fn stand_for_the_daemons_pod(cluster: &mut Cluster) -> anyhow::Result<Stri
 async fn usage(cluster: &Cluster) -> anyhow::Result<String> {
     let kubeconfig = cluster.kubectl.kubeconfig().display().to_string();
     let line = ["top", "-o", "json", "--request-timeout", "30s", "--kubeconfig", &kubeconfig];
-    let matches = Args::augment_args(Command::new("top")).try_get_matches_from(line)?;
-    let told = top::run(Args::from_arg_matches(&matches)?).await?;
+    let matches = TopArgs::augment_args(Command::new("top")).try_get_matches_from(line)?;
+    let told = top::run(TopArgs::from_arg_matches(&matches)?).await?;
     ensure!(!told.incomplete, "{}", told.remarks.join("; "));
     Ok(told.answer)
 }

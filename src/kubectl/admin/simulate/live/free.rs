@@ -94,18 +94,8 @@ fn capacities<'a>(index: &Index, nodes: &'a [LiveNode], pods: &[LivePod]) -> Vec
     let requested = requested_of_nodes(pods.iter());
     let snapshot = index.snapshot();
     let with_gpus: HashMap<&str, &Node> = snapshot.nodes().map(|node| (&*node.name, &**node)).collect();
-    let capacity = |node: &'a LiveNode| {
-        let reported = with_gpus.get(&*node.name)?;
-        let (cpu, memory) = node.without(&requested);
-        Some(NodeCapacity {
-            node,
-            is_closed: node.is_closed || reported.closed.is_some(),
-            gpus: reported.state.free_parts(),
-            cpu,
-            memory,
-        })
-    };
-    nodes.iter().filter_map(capacity).collect()
+    let reported = nodes.iter().filter_map(|node| Some((node, *with_gpus.get(&*node.name)?)));
+    reported.map(|(node, reported)| NodeCapacity::new(node, reported, node.without(&requested))).collect()
 }
 
 /// Pods that request GPUs, the most frequent first.
@@ -124,7 +114,13 @@ fn groups<'a>(index: &Index, pods: &'a [LivePod]) -> Vec<Group<'a>> {
 
 // === impl NodeCapacity ===
 
-impl NodeCapacity<'_> {
+impl<'a> NodeCapacity<'a> {
+    /// What is left of a node's CPU and memory, and of the GPUs that it reports.
+    fn new(node: &'a LiveNode, reported: &Node, (cpu, memory): (u32, u32)) -> Self {
+        let is_closed = node.is_closed || reported.closed.is_some();
+        Self { node, is_closed, gpus: reported.state.free_parts(), cpu, memory }
+    }
+
     fn reason(&self, fits_gpus: bool, pod: &LivePod) -> Reason {
         let reasons = [
             (self.is_closed, Reason::Unschedulable),

@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for LivePod {
         };
         let init = of(kind_of_init, spec.init_containers.as_deref().unwrap_or_default());
         let apps = of(|_| ContainerKind::App, &spec.containers);
-        let overhead = spec.overhead.as_ref().and_then(|overhead| overhead.get("memory")).map(HostMemory::of);
+        let overhead = spec.overhead.as_ref().and_then(|overhead| overhead.get("memory")).map(HostMemory::new);
         let memory = peak(init.into_iter().chain(apps)).plus(overhead.unwrap_or_default());
         let owners = metadata.owner_references.unwrap_or_default();
         Ok(Self {
@@ -86,7 +86,7 @@ fn kind_of_init(container: &Container) -> ContainerKind {
 
 fn requested(container: &Container) -> HostMemory {
     let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    requests.and_then(|requests| requests.get("memory")).map(HostMemory::of).unwrap_or_default()
+    requests.and_then(|requests| requests.get("memory")).map(HostMemory::new).unwrap_or_default()
 }
 
 // === impl LiveNode ===
@@ -99,7 +99,7 @@ impl LiveNode {
     }
 
     /// A Node that says neither CPU nor memory has none.
-    pub(super) fn of(node: &NodeView) -> Self {
+    pub(super) fn new(node: &NodeView) -> Self {
         let memory = node.allocatable("memory").and_then(|text| parse_bytes(text).ok());
         Self {
             name: node.name_any(),
@@ -115,7 +115,7 @@ impl LiveNode {
 
 impl HostMemory {
     /// What isn't a quantity counts nothing.
-    fn of(quantity: &Quantity) -> Self {
+    fn new(quantity: &Quantity) -> Self {
         Self(parse_bytes(&quantity.0).unwrap_or(0))
     }
 

@@ -27,26 +27,15 @@ struct Facts<'a> {
 
 /// The cluster with nobody on it but the pods that belong to its nodes, and the other pods. Nodes that take no pods are left
 /// out, and pods that would fit no node if it were empty.
-pub(super) fn of(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
+pub(super) fn of_cluster(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<Workload, WorkloadError> {
     let nodes: Vec<&LiveNode> = nodes.iter().filter(|node| !node.is_closed).collect();
     let snapshot = index.snapshot();
     let healthy = |node: &Node| node.cards().iter().filter(|card| card.is_healthy()).cloned().collect();
     let cards: HashMap<&str, Vec<Card>> = snapshot.nodes().map(|node| (&*node.name, healthy(node))).collect();
     let cards = |node: &LiveNode| cards.get(&*node.name).map_or(&[][..], Vec::as_slice);
-    let facts = Facts::of(&nodes, nodes.iter().flat_map(|node| cards(node)));
+    let facts = Facts::new(&nodes, nodes.iter().flat_map(|node| cards(node)));
     let of_nodes = requested_of_nodes(pods.iter().filter(|pod| pod.is_of_node));
-    let machine = |node: &&LiveNode| {
-        let (cpu, memory) = node.without(&of_nodes);
-        let model = cards(node).first().and_then(|card| facts.models.iter().position(|gpu| gpu.model == card.model));
-        let taints = facts.taints.iter().enumerate().filter(|(_, taint)| node.taints.contains(taint));
-        Machine {
-            cpu,
-            memory,
-            cards: u32::try_from(cards(node).len()).unwrap_or(MOST_CARDS).min(MOST_CARDS),
-            model: model.unwrap_or_default(),
-            taints: taints.map(|(at, _)| at).collect(),
-        }
-    };
+    let machine = |node: &&LiveNode| facts.machine(node, cards(node), node.without(&of_nodes));
     let models = facts.models.iter().map(|gpu| gpu.model.to_string()).collect();
     let free = pods.iter().filter(|pod| !pod.is_of_node);
     let machines: Vec<Machine> = nodes.iter().map(machine).collect();
@@ -58,7 +47,7 @@ pub(super) fn of(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Result<
 // === impl Facts ===
 
 impl<'a> Facts<'a> {
-    fn of(nodes: &[&'a LiveNode], gpus: impl Iterator<Item = &'a Card>) -> Self {
+    fn new(nodes: &[&'a LiveNode], gpus: impl Iterator<Item = &'a Card>) -> Self {
         let mut models: Vec<(&Card, usize)> = Vec::new();
         for gpu in gpus {
             match models.iter_mut().find(|(known, _)| known.model == gpu.model) {
@@ -74,6 +63,19 @@ impl<'a> Facts<'a> {
             }
         }
         Self { models: models.into_iter().map(|(gpu, _)| gpu).collect(), taints }
+    }
+
+    /// An empty node with these cards, and so much CPU and memory.
+    fn machine(&self, node: &LiveNode, cards: &[Card], (cpu, memory): (u32, u32)) -> Machine {
+        let model = cards.first().and_then(|card| self.models.iter().position(|gpu| gpu.model == card.model));
+        let taints = self.taints.iter().enumerate().filter(|(_, taint)| node.taints.contains(taint));
+        Machine {
+            cpu,
+            memory,
+            cards: u32::try_from(cards.len()).unwrap_or(MOST_CARDS).min(MOST_CARDS),
+            model: model.unwrap_or_default(),
+            taints: taints.map(|(at, _)| at).collect(),
+        }
     }
 
     /// The pod's kind; `None` if no GPU will do, or if its request can't be read.

@@ -155,13 +155,11 @@ fn reservations<'a>(
 ) -> Vec<Reservation<'a>> {
     let Some(node) = index.snapshot().node(name).cloned() else { return Vec::new() };
     let on_their_way = node.holders.iter().filter(|holder| !entry.holds(&holder.uid));
-    let of = |holder: &divvy_index::Holder| {
-        let (uid, PodEntry { namespace, name, .. }) = pods.get_key_value(&holder.uid)?;
-        let reservation = |taken: &divvy_placement::Taken| {
-            let card = node.cards().get(taken.card)?.id.clone();
-            Some(Reservation { card, uid, namespace, pod: name, share: taken.share })
-        };
-        Some(holder.on.iter().filter_map(reservation).collect::<Vec<_>>())
-    };
-    on_their_way.filter_map(of).flatten().collect()
+    let known = on_their_way.filter_map(|holder| Some((holder, pods.get_key_value(&holder.uid)?)));
+    let parts = known.flat_map(|(holder, pod)| holder.on.iter().map(move |taken| (taken, pod)));
+    let reservations = parts.filter_map(|(taken, (uid, PodEntry { namespace, name, .. }))| {
+        let card = node.cards().get(taken.card)?.id.clone();
+        Some(Reservation { card, uid, namespace, pod: name, share: taken.share })
+    });
+    reservations.collect()
 }
