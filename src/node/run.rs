@@ -69,7 +69,8 @@ async fn run(
     let mut registry = Registry::with_prefix("divvy");
     let Connections { source, api_server, listeners } = Connections::open(&config, &mut registry).await?;
     let requests = api_server.as_ref().map(|api_server| api_server.requests.clone());
-    let daemon = Daemon::new(Arc::clone(&stores.allocator), source, config.kubelet_settle_time.get());
+    let metrics = Arc::clone(&source.metrics);
+    let daemon = Daemon::new(Arc::clone(&stores.allocator), source, metrics, config.kubelet_settle_time.get());
     let daemon = Arc::new(daemon);
     let (inventory, gpus) = nvml::watch(settings::inventory(&config, &desired));
     let channels = Channels::new(desired, reload::shown(&effective, &in_effect));
