@@ -2,6 +2,7 @@
 
 mod settings;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,17 +11,18 @@ use anyhow::Context as _;
 use divvy_api::installation::{API_SERVICE, SECRET, WEBHOOK};
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
-use divvy_runtime::debug::{self, Debug};
-use divvy_runtime::logging::{self, LogControl};
+use divvy_runtime::logging;
+use divvy_runtime::pages::listen;
+use divvy_runtime::program::{self, Context, Program, Workers};
 use divvy_runtime::settings::{Stop, Switch};
-use divvy_runtime::{Signals, Tasks};
+use divvy_runtime::{Next, Tasks};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::access::Access;
 use crate::aggregated_api::AggregatedApi;
@@ -82,47 +84,29 @@ struct Parts {
     stop: CancellationToken,
 }
 
-/// The whole program: exit code 0 after SIGTERM, 1 after a failure, 64 for bad configuration.
+/// The whole program.
 pub fn main() -> ExitCode {
-    match launch() {
-        Ok(code) => code,
-        Err(stop) => ExitCode::from(stop.report()),
-    }
+    program::main(Workers::EachCore, launch)
 }
 
-fn launch() -> Result<ExitCode, Stop> {
+fn launch(program: Program) -> Result<ExitCode, Stop> {
     let config = args::parse(std::env::args_os(), |name| std::env::var_os(name))?;
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: starting the runtime: {error}");
-            return Ok(ExitCode::FAILURE);
-        }
-    };
     let log = logging::init(&config.log_level, config.log_format);
-    let result = runtime.block_on(run(config, log));
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    Ok(match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    })
+    Ok(program.run(log, |context| run(config, context)))
 }
 
 /// Runs until SIGTERM or SIGINT, or until a part fails.
-async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
+async fn run(config: Config, mut context: Context) -> anyhow::Result<Next> {
     info!(version = env!("CARGO_PKG_VERSION"), pod = &*config.pod_name, "starting divvy-webhook");
     let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
-    let signals = Signals::new().context("listening for signals")?;
-    let review_listener = listen(config.listen_address).await?;
-    let query_listener = listen(config.query_address).await?;
-    let metrics_listener = listen(config.metrics_address).await?;
-    let admin_listener = listen(config.admin_address.get()).await?;
-    let extender_listener = listen_if_served(settings::extender_address(&config)).await?;
-    let aggregated_api_listener = listen_if_served(settings::aggregated_api_address(&config)).await?;
+    let review_listener = listen("listenAddress", config.listen_address).await?;
+    let query_listener = listen("queryAddress", config.query_address).await?;
+    let metrics_listener = listen("metricsAddress", config.metrics_address).await?;
+    let admin_listener = listen("adminAddress", config.admin_address.get()).await?;
+    let extender_listener = listen_if_served("extenderAddress", settings::extender_address(&config)).await?;
+    let aggregated_api_listener =
+        listen_if_served("aggregatedApiAddress", settings::aggregated_api_address(&config)).await?;
     let api_server = settings::api_server(&config).await?;
 
     let index = Arc::new(Index::new(settings::reading(&config)));
@@ -133,7 +117,8 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     let (leads, leader) = watch::channel(Leader::Nobody);
     let (serves, serving) = watch::channel(0);
     let (stops, stopping) = watch::channel(false);
-    let (sync_status, stop) = (watches.sync_status(), CancellationToken::new());
+    let sync_status = watches.sync_status();
+    let stop = context.stop.clone();
     let issued = Identity::unknown();
     let identity = if settings::certificate_files(&config).is_some() { Identity::unknown() } else { issued.clone() };
     let metrics = Metrics::register(&mut registry, &index, leading(&leader));
@@ -142,7 +127,7 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         Parts { config, api_server, index, sync_status, identity, issued, leader, serving, calls, metrics, stop };
     let (config, stop) = (&parts.config, &parts.stop);
 
-    let mut tasks = Tasks::default();
+    let tasks = &mut context.tasks;
     tasks.spawn_endless("watches", watches.clone().run());
     let retired = CancellationToken::new();
     let until_stop = || Connections::until(retired.clone(), stop.clone());
@@ -164,7 +149,7 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         SoftTaints::new(parts.api_server.clone(), Arc::clone(&parts.index), parts.sync_status.clone(), enabled);
     tasks.spawn_endless("soft taints", soft_taints.run(leading(&parts.leader)));
     tasks.spawn_endless("planner", parts.planner().run());
-    parts.keep_certificates(&mut tasks);
+    parts.keep_certificates(tasks);
     tasks.spawn("lease", parts.elect(leads, retired.clone()));
     let tls = tls::for_everybody(parts.identity.clone()).context("TLS")?;
     let routes = |listener, router| Served { router, panics: parts.metrics.panics(listener) };
@@ -187,7 +172,7 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
         tasks.spawn("extender", serve(listener, Some(tls), SCHEDULING, scheduling, connections));
     }
     if let Some((api, listener)) = aggregated_api.clone().zip(aggregated_api_listener) {
-        parts.serve_aggregated_api(api, listener, until_stop(), &mut tasks)?;
+        parts.serve_aggregated_api(api, listener, until_stop(), tasks)?;
     }
     let pages = Pages {
         registry: registry.into(),
@@ -198,27 +183,22 @@ async fn run(config: Config, log: LogControl) -> anyhow::Result<()> {
     };
     let pages = routes("pages", pages.router());
     tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages, until_stop()));
-    let admin = admin_router(text).merge(parts.debug(aggregated_api, log, &tasks).router());
-    tasks.spawn("admin", debug::serve(admin_listener, admin, stop.clone()));
+    let state = parts.debug(aggregated_api);
+    context.serve_admin(admin_listener, admin_router(text), move || state.read());
 
     let delay = config.shutdown_delay.get();
     let retire = async {
         stops.send_replace(true);
         retired.cancel();
         tokio::time::sleep(delay).await;
-        stop.cancel();
     };
     let patience = config.drain_timeout.get();
-    tasks.until_over(signals, std::future::pending(), retire, patience).await.map(drop)
+    context.until_over(std::future::pending(), retire, patience).await
 }
 
-async fn listen(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
-}
-
-async fn listen_if_served(address: Option<std::net::SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
+async fn listen_if_served(key: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
     match address {
-        Some(address) => Ok(Some(listen(address).await?)),
+        Some(address) => Ok(Some(listen(key, address).await?)),
         None => Ok(None),
     }
 }
@@ -331,10 +311,13 @@ impl Parts {
         }
     }
 
-    fn debug(&self, aggregated_api: Option<AggregatedApi>, log: LogControl, tasks: &Tasks) -> Debug {
-        let (index, leader, sync_status) = (Arc::clone(&self.index), self.leader.clone(), self.sync_status.clone());
-        let state = DebugState { index, leader, sync_status, aggregated_api };
-        Debug { log, tasks: tasks.list(), state: Arc::new(move || state.read()), stop: self.stop.clone() }
+    fn debug(&self, aggregated_api: Option<AggregatedApi>) -> DebugState {
+        DebugState {
+            index: Arc::clone(&self.index),
+            leader: self.leader.clone(),
+            sync_status: self.sync_status.clone(),
+            aggregated_api,
+        }
     }
 
     fn queries(&self) -> Queries {

@@ -21,43 +21,27 @@ mod directory;
 mod supervisor;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
+use divvy_runtime::Next;
+use divvy_runtime::program::{self, Program, Workers};
 use divvy_runtime::settings::Stop;
-use tracing::error;
 
 use config::Task;
 pub use directory::{Lock, MpsDirectory};
 
-/// The whole program. Exit codes: 0 after SIGTERM, or once shared memory is mounted; 1 after a failure, 64 for bad flags.
+/// The whole program, which is over at once after `--mount-shared-memory`.
 pub fn main() -> ExitCode {
-    match launch() {
-        Ok(code) => code,
-        Err(stop) => ExitCode::from(stop.report()),
-    }
+    program::main(Workers::One, launch)
 }
 
-fn launch() -> Result<ExitCode, Stop> {
+fn launch(program: Program) -> Result<ExitCode, Stop> {
     let (task, config) = config::parse(std::env::args_os(), |name| std::env::var_os(name))?;
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: starting the runtime: {error}");
-            return Ok(ExitCode::FAILURE);
+    let log = divvy_runtime::logging::init(&config.log_level, config.log_format);
+    Ok(program.run(log, async |context| {
+        match task {
+            Task::Supervise => supervisor::run(&config, context).await?,
+            Task::MountSharedMemory => MpsDirectory::new(&config.run_dir).mount_shared_memory()?,
         }
-    };
-    divvy_runtime::logging::init(&config.log_level, config.log_format);
-    let result = match task {
-        Task::Supervise => runtime.block_on(supervisor::run(&config)),
-        Task::MountSharedMemory => MpsDirectory::new(&config.run_dir).mount_shared_memory(),
-    };
-    // Threads that hang in an NVML call can't be joined.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    Ok(match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    })
+        Ok(Next::Exit)
+    }))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::CardId;
-use divvy_runtime::Signals;
 use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::program;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -37,10 +37,9 @@ struct Supervisor {
 }
 
 /// Keeps MPS up until SIGTERM or SIGINT, then stops it. A second signal aborts.
-pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn run(config: &Config, context: program::Context) -> anyhow::Result<()> {
     info!(version = env!("CARGO_PKG_VERSION"), "starting divvy-mps");
-    let mut signals = Signals::new().context("listening for signals")?;
-    let stop = CancellationToken::new();
+    let program::Context { mut signals, stop, .. } = context;
     let mut supervised = pin!(keep_mps_up(config, stop.clone()));
     tokio::select! {
         ended = &mut supervised => return ended,

@@ -12,7 +12,7 @@ pub use self::ending::Admissions;
 use self::ending::CallCount;
 use crate::allocator::{Allocator, Refusal, SharedAllocator, lock};
 use crate::pod::Pod;
-use crate::ports::{PodSource, PodSourceError};
+use crate::ports::{CoreMetrics, PodSource, PodSourceError};
 
 /// Serves the kubelet's calls and keeps the ledger in line with the kubelet.
 ///
@@ -23,6 +23,7 @@ use crate::ports::{PodSource, PodSourceError};
 pub struct Daemon<S> {
     pub(crate) allocator: SharedAllocator,
     pub(crate) source: S,
+    pub(crate) metrics: Arc<dyn CoreMetrics>,
     /// Quiet period (`kubeletSettleTime`): a kubelet's list is whole once the kubelet is older than that and no pod has come
     /// onto its list for so long.
     pub(crate) kubelet_settle_time: Duration,
@@ -32,8 +33,13 @@ pub struct Daemon<S> {
 
 impl<S: PodSource> Daemon<S> {
     /// A daemon over this allocator and this source of pods.
-    pub fn new(allocator: SharedAllocator, source: S, kubelet_settle_time: Duration) -> Self {
-        Self { allocator, source, kubelet_settle_time, calls: CallCount::default() }
+    pub fn new(
+        allocator: SharedAllocator,
+        source: S,
+        metrics: Arc<dyn CoreMetrics>,
+        kubelet_settle_time: Duration,
+    ) -> Self {
+        Self { allocator, source, metrics, kubelet_settle_time, calls: CallCount::default() }
     }
 
     /// The allocator behind it.

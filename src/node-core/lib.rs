@@ -23,7 +23,7 @@
 //! | `daemon::calls` | the kubelet's calls, step by step |
 //! | `daemon::ending` | what a daemon has to know before it ends |
 //! | [`serving`] | whether pods can be served at all |
-//! | [`ports`] | what is needed of the world: [`ports::PodSource`] and [`ports::ContainerSetup`] |
+//! | [`ports`] | what is needed of the world: [`ports::PodSource`], [`ports::ContainerSetup`] and [`ports::CoreMetrics`] |
 //!
 //! Nothing here knows gRPC, HTTP, Kubernetes' clients or NVML, and nothing waits but for a port; only the journal is a file.
 

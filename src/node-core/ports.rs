@@ -1,4 +1,4 @@
-//! What the core needs of the world: a source of pods, and a container's preparation.
+//! What the core needs of the world: a source of pods, a container's preparation, and somebody who counts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::ledger::reconcile::FoundContainer;
 use crate::ledger::{Holding, Nonce};
 use crate::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
 
-/// Tells which pods this node has, by the kubelet and by the API server.
+/// Tells which pods this node has, by the kubelet and by the API server, and what they were given.
 ///
 /// Nothing is decided here: which of these questions are asked, and what follows, is said in `candidates` and
 /// `recovery`.
@@ -28,11 +28,12 @@ pub trait PodSource: Send + Sync {
     /// is no API server to ask. Has a deadline of its own.
     fn bound_pods(&self) -> impl Future<Output = Result<Option<Vec<Arc<Pod>>>, PodSourceError>> + Send;
 
-    /// What the kubelet has on record for each of these pods; `None` for a pod that it doesn't have, or that is over. It has
-    /// a pod from just before its admission on. Ordinary init containers are never shown.
+    /// What the kubelet has on record for each of these pods, if it answers within `limit`; `None` for a pod that it doesn't
+    /// have, or that is over. It has a pod from just before its admission on. Ordinary init containers are never shown.
     fn device_records(
         &self,
         pods: &[PodRef],
+        limit: Duration,
     ) -> impl Future<Output = Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError>> + Send;
 
     /// All devices that the kubelet has on record. Asked before the daemon registers and never later: the kubelet releases
@@ -47,15 +48,11 @@ pub trait PodSource: Send + Sync {
 
     /// Time since the kubelet started.
     fn kubelet_age(&self) -> Duration;
+}
 
-    /// What `work` comes to, unless it takes longer than `limit`.
-    fn within<T: Send>(
-        &self,
-        limit: Duration,
-        work: impl Future<Output = T> + Send,
-    ) -> impl Future<Output = Option<T>> + Send;
-
-    /// Counts a container whose pod was identified among these pods.
+/// Counts what the core does.
+pub trait CoreMetrics: fmt::Debug + Send + Sync {
+    /// A container whose pod was identified among those of this list.
     fn identified(&self, by: PodOrigin);
 }
 
@@ -90,7 +87,7 @@ pub enum PodSourceError {
     #[error("{0}")]
     DeviceRecords(String),
     /// The kubelet takes too long to answer PodResources for all pods in question.
-    #[error("the kubelet's PodResources doesn't answer within {}s", .0.as_secs())]
+    #[error("the kubelet's PodResources doesn't answer within {0:?}")]
     Timeout(Duration),
     /// A pod that the API server doesn't show, such as a static one.
     #[error("pod {pod} has devices on the kubelet's record and isn't one of the API server's")]

@@ -1,5 +1,5 @@
 //! HTTP servers: `/metrics`, `/healthz` and `/readyz` for every client, `/usage`, `/config` and the pages of
-//! [`divvy_runtime::debug`] on the loopback interface.
+//! [`divvy_runtime`] on the loopback interface.
 
 mod debug;
 pub mod metrics;
@@ -7,20 +7,15 @@ pub mod metrics;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use divvy_api::usage::NodeUsage;
 use divvy_node_core::allocator::{SharedAllocator, lock};
-use divvy_runtime::TaskList;
-use divvy_runtime::debug::Debug;
-use divvy_runtime::logging::{LogControl, WarnOnce};
+use divvy_runtime::logging::WarnOnce;
+use divvy_runtime::pages::{self, Readiness};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use serde_json::Value;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-use tracing::error;
 
 use crate::apiserver::desired::Desired;
 use crate::container::Containers;
@@ -31,7 +26,7 @@ use crate::states::{ConfigStatus, States};
 #[derive(Debug)]
 pub struct Pages {
     /// For `/metrics`.
-    pub registry: Registry,
+    pub registry: Arc<Registry>,
     /// For `/readyz`.
     pub allocator: SharedAllocator,
     /// For `/readyz`: why the kubelet doesn't list its pods, if that is so.
@@ -44,51 +39,47 @@ pub struct Pages {
     pub desired: watch::Receiver<Desired>,
 }
 
-/// The routes of `listenAddress` and those of `adminAddress`.
-pub fn routers(pages: Pages, log: LogControl, tasks: TaskList, stop: CancellationToken) -> [Router; 2] {
-    let pages = Arc::new(pages);
-    let shown = Arc::clone(&pages);
-    let debug = Debug { log, tasks, state: Arc::new(move || debug::state(&shown)), stop };
-    let listen = Router::new()
-        .route("/metrics", get(async |State(pages): State<Arc<Pages>>| divvy_runtime::metrics(&pages.registry)))
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .with_state(Arc::clone(&pages));
-    let admin = Router::new()
-        .route("/config", get(config))
-        .route(
-            "/usage",
-            get(async |State(pages): State<Arc<Pages>>| Json(NodeUsage::clone(&pages.states.usage.borrow()))),
-        )
-        .with_state(pages)
-        .merge(debug.router());
-    [listen, admin]
-}
+// === impl Pages ===
 
-/// Serves one of the routers until `stop`.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
-        error!(%error, "serving HTTP failed");
+impl Pages {
+    /// The routes of `listenAddress`.
+    pub fn router(self: Arc<Self>) -> Router {
+        pages::router(Arc::clone(&self.registry), move || self.readiness())
     }
-}
 
-/// Answers 200 if the device plugin is registered, NVML has reported the GPUs and pods can be served, with a line for each fallback in use, and
-/// otherwise 503 with a line for each thing that is missing.
-async fn ready(State(pages): State<Arc<Pages>>) -> Response {
-    let mut missing = Vec::new();
-    match &*pages.states.registration.borrow() {
-        RegistrationStatus::Registered => {}
-        RegistrationStatus::Unregistered => missing.push("not registered with the kubelet".to_owned()),
-        RegistrationStatus::Conflict(conflict) => missing.push(format!("not registered with the kubelet: {conflict}")),
+    /// The routes of `adminAddress`, beside those of [`divvy_runtime`].
+    pub fn admin_router(self: Arc<Self>) -> Router {
+        Router::new()
+            .route("/config", get(config))
+            .route(
+                "/usage",
+                get(async |State(pages): State<Arc<Self>>| Json(NodeUsage::clone(&pages.states.usage.borrow()))),
+            )
+            .with_state(self)
     }
-    missing.extend(lock(&pages.allocator).inventory().problem.clone());
-    missing.extend(pages.states.serving.borrow().as_ref().map(ToString::to_string));
-    if missing.is_empty() {
-        let unlisted = pages.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines: Vec<&str> = ["ok"].into_iter().chain(unlisted.current()).collect();
-        return (lines.join("\n") + "\n").into_response();
+
+    /// What the daemon decides by, for `/debug/state`.
+    pub fn state(&self) -> Value {
+        debug::state(self)
     }
-    (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()
+
+    /// Ready: the device plugin is registered, NVML has reported the GPUs and pods can be served. Then there is a line for a
+    /// fallback in use.
+    fn readiness(&self) -> Readiness {
+        let mut missing = Vec::new();
+        match &*self.states.registration.borrow() {
+            RegistrationStatus::Registered => {}
+            RegistrationStatus::Unregistered => missing.push("not registered with the kubelet".to_owned()),
+            RegistrationStatus::Conflict(conflict) => {
+                missing.push(format!("not registered with the kubelet: {conflict}"));
+            }
+        }
+        missing.extend(lock(&self.allocator).inventory().problem.clone());
+        missing.extend(self.states.serving.borrow().as_ref().map(ToString::to_string));
+        let unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+        let lacking = unlisted.current().filter(|_| missing.is_empty()).map(str::to_owned).into_iter().collect();
+        Readiness { missing, lacking }
+    }
 }
 
 /// Answers with the effective configuration as an equivalent file.

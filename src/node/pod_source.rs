@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
-use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
+use divvy_node_core::ports::{NodeRecords, PodSource, PodSourceError};
 use divvy_runtime::logging::WarnOnce;
 use tracing::{info, warn};
 
@@ -75,8 +75,13 @@ impl PodSource for NodePods {
         bound.list().await.map(Some)
     }
 
-    async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
-        self.pod_resources.get(pods).await
+    async fn device_records(
+        &self,
+        pods: &[PodRef],
+        limit: Duration,
+    ) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+        let records = tokio::time::timeout(limit, self.pod_resources.get(pods)).await;
+        records.unwrap_or(Err(PodSourceError::Timeout(limit)))
     }
 
     async fn all_device_records(&self) -> Result<NodeRecords, PodSourceError> {
@@ -101,16 +106,5 @@ impl PodSource for NodePods {
 
     fn kubelet_age(&self) -> Duration {
         self.kubelet_age.get()
-    }
-
-    async fn within<T: Send>(&self, limit: Duration, work: impl Future<Output = T> + Send) -> Option<T> {
-        tokio::time::timeout(limit, work).await.ok()
-    }
-
-    fn identified(&self, by: PodOrigin) {
-        self.metrics.identified(match by {
-            PodOrigin::Kubelet => "kubelet",
-            PodOrigin::ApiServer => "api-server",
-        });
     }
 }

@@ -23,7 +23,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +31,7 @@ use crate::tasks::TaskList;
 
 /// What the pages show and change.
 #[derive(Clone)]
-pub struct Debug {
+pub(crate) struct Debug {
     /// For `/debug/log`.
     pub log: LogControl,
     /// For `/debug/threads`.
@@ -46,13 +45,6 @@ pub struct Debug {
 /// Longest body of a request: a filter, in bytes.
 const BODY: usize = 4 << 10;
 
-/// Serves `adminAddress` until `stop`, then ends when the calls under way are answered.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
-        tracing::error!(%error, "serving adminAddress failed");
-    }
-}
-
 async fn state(State(debug): State<Debug>) -> Response {
     match tokio::task::spawn_blocking(move || (debug.state)()).await {
         Ok(state) => Json(state).into_response(),
@@ -64,7 +56,7 @@ async fn state(State(debug): State<Debug>) -> Response {
 
 impl Debug {
     /// The routes.
-    pub fn router(self) -> Router {
+    pub(crate) fn router(self) -> Router {
         let profile = get(profile::profile).with_state((Arc::new(Semaphore::new(1)), self.stop.clone()));
         Router::new()
             .route("/debug/log", get(log::show).put(log::set))

@@ -9,7 +9,7 @@ use anyhow::{anyhow, ensure};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-pub use self::watched::{TaskList, TaskStatus};
+pub(crate) use self::watched::{TaskList, TaskStatus};
 use crate::Signals;
 
 /// A program's tasks. One that ends unexpectedly ends the program: better restarted than half alive.
@@ -45,13 +45,13 @@ impl Tasks {
     }
 
     /// All tasks, those to come included.
-    pub fn list(&self) -> TaskList {
+    pub(crate) fn list(&self) -> TaskList {
         self.list.clone()
     }
 
     /// Runs until a signal or until `reconfigured`, then tells tasks by `retire` to end, and waits for them; or until a
     /// task fails. A second signal aborts; the first may come while the program is about to restart.
-    pub async fn until_over(
+    pub(crate) async fn until_over(
         mut self,
         mut signals: Signals,
         reconfigured: impl Future<Output = ()>,

@@ -1,13 +1,11 @@
-//! `/metrics`, `/healthz` and `/readyz` for every client, `/config` on the loopback interface, with the pages of [`divvy_runtime::debug`].
+//! `/metrics`, `/healthz` and `/readyz` for every client, `/config` on the loopback interface, with the pages of [`divvy_runtime`].
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use divvy_runtime::metrics;
+use divvy_runtime::pages::{self, Readiness};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
@@ -40,11 +38,13 @@ pub fn admin_router(config: Arc<str>) -> Router {
 impl Pages {
     /// The routes of `metricsAddress`.
     pub fn router(self) -> Router {
-        Router::new()
-            .route("/metrics", get(async |State(pages): State<Arc<Self>>| metrics(&pages.registry)))
-            .route("/healthz", get(async || "ok\n"))
-            .route("/readyz", get(ready))
-            .with_state(Arc::new(self))
+        pages::router(Arc::clone(&self.registry), move || self.readiness())
+    }
+
+    /// Ready: the cluster has been listed once and there is a serving certificate. While the API server is away answers come from
+    /// memory, and a line says so.
+    fn readiness(&self) -> Readiness {
+        Readiness { missing: self.missing(), lacking: self.lacking() }
     }
 
     /// Reasons why the replica isn't ready.
@@ -73,16 +73,4 @@ impl Pages {
             is_unknown.then(|| "aggregated API not served, no authority of the front proxy yet".to_owned());
         known.chain(waived).chain(front_proxy).collect()
     }
-}
-
-/// Ready: the cluster has been listed once and there is a serving certificate. While the API server is away answers come
-/// from memory, and a line says so. Otherwise 503 and what is missing, a line each.
-async fn ready(State(pages): State<Arc<Pages>>) -> Response {
-    let (missing, lacking) = (pages.missing(), pages.lacking());
-    let (code, first) = if missing.is_empty() {
-        (StatusCode::OK, vec!["ok".to_owned()])
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, missing)
-    };
-    (code, first.into_iter().chain(lacking).map(|line| line + "\n").collect::<String>()).into_response()
 }

@@ -182,15 +182,19 @@ impl Allocator {
         listed_before: Option<&HashSet<String>>,
         cgroups: &HashMap<String, CgroupState>,
     ) -> Reconciled {
-        let (records, foreign) = (self.reconciliation.pending(), self.foreign.devices.as_slice());
-        let observed = Observed { as_of: request.revision, pods, is_whole, listed_before, cgroups, records, foreign };
+        let observed = Observed {
+            as_of: request.revision,
+            pods,
+            is_whole,
+            listed_before,
+            cgroups,
+            records: self.reconciliation.pending(),
+            foreign: &self.foreign.devices,
+        };
         let context = RestoreContext {
             names: &self.settings.names,
             defaults: self.settings.defaults,
-            memory: &|card| self.inventory.node.card(card).map(|known| known.memory),
             inventory: &self.inventory,
-            gives_whole: self.gives_whole(),
-            memory_scale: self.oversubscription().map(|of| of.memory_scale),
             found: &|pod, container| self.containers.find(&pod.uid, container).unwrap_or_else(FoundContainer::unknown),
         };
         reconcile(self.ledger.allocations(), &observed, &context)

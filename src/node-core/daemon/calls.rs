@@ -65,7 +65,7 @@ impl<S: PodSource> Daemon<S> {
     fn identified<T>(&self, candidates: &Candidates, result: Result<T, Refusal>) -> Result<T, Refusal> {
         if result.is_ok() {
             let by = if candidates.unlisted.is_some() { PodOrigin::ApiServer } else { PodOrigin::Kubelet };
-            self.source.identified(by);
+            self.metrics.identified(by);
         }
         result.map_err(|refusal| candidates.explain(refusal))
     }

@@ -151,9 +151,7 @@ impl<S: PodSource> Daemon<S> {
         }
         let (names, containers): (Vec<PodRef>, Vec<&str>) =
             contenders.iter().map(|contender| (contender.pod.reference(), contender.name())).unzip();
-        let records = self.source.within(REJECTED_DEADLINE, self.source.device_records(&names)).await;
-        let late = || PodSourceError::DeviceRecords(format!("no answer within {}ms", REJECTED_DEADLINE.as_millis()));
-        let records = match records.unwrap_or_else(|| Err(late())) {
+        let records = match self.source.device_records(&names, REJECTED_DEADLINE).await {
             Ok(records) => records,
             Err(error) => return Candidates { pods, unlisted: None, untold: Some(error) },
         };
@@ -214,8 +212,7 @@ impl<S: PodSource> Daemon<S> {
     }
 
     async fn records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
-        let records = self.source.within(RECORDS_DEADLINE, self.source.device_records(pods)).await;
-        records.unwrap_or(Err(PodSourceError::Timeout(RECORDS_DEADLINE)))
+        self.source.device_records(pods, RECORDS_DEADLINE).await
     }
 
     /// Bound pods that may be under admission for `wanted` devices of `resource`, and that the kubelet knows without devices.

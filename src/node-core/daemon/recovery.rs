@@ -15,6 +15,8 @@
 //! *The ledger has lost a pod.* A container starts with slots that nobody holds: the kubelet's records of live pods that the ledger
 //! doesn't know are compared once more ([`Daemon::restore_lost_pods`]).
 
+use std::time::Duration;
+
 use divvy_api::{ResourceName, SlotId};
 use tracing::warn;
 
@@ -22,6 +24,9 @@ use super::{Candidates, Daemon};
 use crate::allocator::{Refusal, lock};
 use crate::pod::PodRef;
 use crate::ports::{ContainerResponse, PodSource, PodSourceError};
+
+/// Longest time to ask PodResources about what the kubelet or the ledger has lost: nothing else tells it.
+const LOST_DEADLINE: Duration = Duration::from_secs(60);
 
 impl<S: PodSource> Daemon<S> {
     /// Repairs the ledger from the kubelet's pods and its records of devices. To be called before the daemon registers;
@@ -46,7 +51,7 @@ impl<S: PodSource> Daemon<S> {
     ) -> Result<ContainerResponse, Refusal> {
         let suspects = lock(&self.allocator).suspects(&candidates.pods, slots);
         let names: Vec<PodRef> = suspects.iter().map(|suspect| suspect.pod.reference()).collect();
-        let records = self.source.device_records(&names).await.unwrap_or_else(|error| {
+        let records = self.source.device_records(&names, LOST_DEADLINE).await.unwrap_or_else(|error| {
             warn!(%error, "PodResources query failed; cannot tell whether the kubelet lost its checkpoint");
             Vec::new()
         });
@@ -64,7 +69,7 @@ impl<S: PodSource> Daemon<S> {
     pub(crate) async fn restore_lost_pods(&self) -> Result<(), Refusal> {
         let pods = self.reconcile().await?;
         let unknown = lock(&self.allocator).unknown_pods(&pods);
-        match self.source.device_records(&unknown).await {
+        match self.source.device_records(&unknown, LOST_DEADLINE).await {
             Ok(records) => {
                 lock(&self.allocator).compare_slots_with(records.into_iter().flatten().flatten().collect());
             }

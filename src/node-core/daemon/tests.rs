@@ -22,12 +22,15 @@ struct Answers {
     bound: Option<Vec<Arc<Pod>>>,
     /// Of pods that the kubelet has, by name; `None`: PodResources doesn't answer.
     records: Option<BTreeMap<String, Vec<DeviceRecord>>>,
-    identified: Mutex<Vec<PodOrigin>>,
     /// Names of the pods that PodResources was asked for.
     asked: Mutex<Vec<String>>,
     /// Time since the kubelet started; `None`: an hour.
     age: Option<Duration>,
 }
+
+/// Whose lists pods were identified among.
+#[derive(Debug, Default)]
+struct Identified(Mutex<Vec<PodOrigin>>);
 
 impl PodSource for Answers {
     async fn kubelet_pods(&self) -> Result<PodList, PodSourceError> {
@@ -41,7 +44,11 @@ impl PodSource for Answers {
         Ok(self.bound.clone())
     }
 
-    async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+    async fn device_records(
+        &self,
+        pods: &[PodRef],
+        _: Duration,
+    ) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
         self.asked.lock().unwrap().extend(pods.iter().map(|pod| pod.name.clone()));
         let records = self.records.as_ref().ok_or(PodSourceError::DeviceRecords("no answer".to_owned()))?;
         Ok(pods.iter().map(|pod| records.get(&pod.name).cloned()).collect())
@@ -61,13 +68,11 @@ impl PodSource for Answers {
     fn kubelet_age(&self) -> Duration {
         self.age.unwrap_or(Duration::from_secs(3600))
     }
+}
 
-    async fn within<T: Send>(&self, _: Duration, work: impl Future<Output = T> + Send) -> Option<T> {
-        Some(work.await)
-    }
-
+impl CoreMetrics for Identified {
     fn identified(&self, by: PodOrigin) {
-        self.identified.lock().unwrap().push(by);
+        self.0.lock().unwrap().push(by);
     }
 }
 
@@ -96,7 +101,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(20);
 fn daemon(node: &mut Node, answers: Answers) -> Daemon<Answers> {
     let spare = Node::new(1, PolicyName::Binpack);
     let allocator = std::mem::replace(&mut node.allocator, spare.allocator);
-    Daemon::new(Arc::new(Mutex::new(allocator)), answers, SETTLE_TIME)
+    Daemon::new(Arc::new(Mutex::new(allocator)), answers, Arc::<Identified>::default(), SETTLE_TIME)
 }
 
 fn kind<T>(result: Result<T, Refusal>) -> &'static str {
@@ -134,10 +139,12 @@ fn unlisted_pod_is_identified_by_device_records() {
     let mut node = Node::new(1, PolicyName::Binpack);
     let bound = Some(vec![part("waits", "100"), part("admitted", "100")]);
     let records = Some([("admitted".to_owned(), vec![])].into());
-    let daemon = daemon(&mut node, Answers { bound, records, ..Answers::default() });
+    let mut daemon = daemon(&mut node, Answers { bound, records, ..Answers::default() });
+    let identified = Arc::<Identified>::default();
+    daemon.metrics = Arc::clone(&identified) as _;
     at_once(daemon.allocate(&ResourceNames::default().count, &[slot("GPU-0::1")])).expect("one is left");
     assert!(lock(daemon.allocator()).ledger().allocations().pod("uid-admitted").is_some());
-    assert_eq!(*daemon.source().identified.lock().unwrap(), [PodOrigin::ApiServer]);
+    assert_eq!(*identified.0.lock().unwrap(), [PodOrigin::ApiServer]);
 }
 
 /// What comes of a call for one device while these pods wait, by the pods that PodResources knows.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, Memory, ResourceNames, Share, SlotId, Terms};
+use divvy_api::{CardId, ResourceNames, Share, SlotId, Terms};
 
 use super::allocations::{Allocations, Change};
 use super::entry::{Nonce, PodEntry};
@@ -49,14 +49,8 @@ pub struct RestoreContext<'a> {
     pub names: &'a ResourceNames,
     /// Amounts that a request may leave out.
     pub defaults: Defaults,
-    /// Memory of a card, while the inventory knows the card.
-    pub memory: &'a dyn Fn(&CardId) -> Option<Memory>,
-    /// The cards that the node has.
+    /// The cards that the node has, and how they are divided.
     pub inventory: &'a Inventory,
-    /// Whether cards are allocated whole or not at all.
-    pub gives_whole: bool,
-    /// The scale by which memory is oversubscribed, in percent, where it is.
-    pub memory_scale: Option<u32>,
     /// What the directories show that a container was started with, if they can still be found, else new ones.
     pub found: &'a dyn Fn(&PodRef, &str) -> FoundContainer,
 }

@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use divvy_node_core::allocator::Refusal;
+use divvy_node_core::ports::{CoreMetrics, PodOrigin};
 
 /// Counters and histograms.
 #[derive(Debug)]
@@ -91,9 +92,14 @@ impl Metrics {
         let outcome = Outcome { outcome: if ok { "ok" } else { "error" } };
         self.pod_lists.get_or_create(&outcome).observe(started.elapsed().as_secs_f64());
     }
+}
 
-    /// Records a container whose pod was identified among those that `source` lists.
-    pub fn identified(&self, source: &'static str) {
+impl CoreMetrics for Metrics {
+    fn identified(&self, by: PodOrigin) {
+        let source = match by {
+            PodOrigin::Kubelet => "kubelet",
+            PodOrigin::ApiServer => "api-server",
+        };
         self.identified.get_or_create(&Source { source }).inc();
     }
 }

@@ -7,6 +7,7 @@ use divvy_node_core::allocator::{Allocator, SharedAllocator};
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Ledger;
 use divvy_runtime::api_server::ApiServer;
+use divvy_runtime::pages::listen;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tracing::warn;
@@ -79,10 +80,8 @@ impl Connections {
     /// Binds the listeners, and makes clients of the kubelet and of the API server, both of which may be away.
     pub(super) async fn open(config: &Config, registry: &mut Registry) -> anyhow::Result<Self> {
         let kubelet = PodListClient::new(settings::kubelet(config)).context("reaching the kubelet")?;
-        let all = TcpListener::bind(config.listen_address).await;
-        let all = all.with_context(|| format!("listenAddress {}", config.listen_address))?;
-        let admin = TcpListener::bind(config.admin_address.get()).await;
-        let admin = admin.with_context(|| format!("adminAddress {}", config.admin_address))?;
+        let all = listen("listenAddress", config.listen_address).await?;
+        let admin = listen("adminAddress", config.admin_address.get()).await?;
         let api_server = settings::api_server(config).await.context("reaching the API server")?;
         let requests = api_server.as_ref().map(|api_server| api_server.requests.clone());
         let bound = api_server.clone();

@@ -10,8 +10,8 @@ use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ports::ContainerSetup as _;
 use divvy_node_core::serving::ServingProblem;
 use divvy_runtime::api_server::ApiServer;
-use divvy_runtime::logging::LogControl;
-use divvy_runtime::{Tasks, debug};
+use divvy_runtime::program::Context;
+use divvy_runtime::{Tasks, pages};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -85,12 +85,11 @@ impl Parts {
     /// Starts all tasks. Returns how the cluster is told of the daemon's end, where there is an API server.
     pub(super) fn spawn(
         self,
-        tasks: &mut Tasks,
+        context: &mut Context,
         listeners: Listeners,
         mut registry: Registry,
         gpus: &InventoryHandle,
         driver_signals: DriverSignals,
-        log: LogControl,
     ) -> anyhow::Result<Option<Announcement>> {
         let Stores { allocator, containers, driver_memory } = &self.stores;
         let (watcher, usage) =
@@ -107,12 +106,14 @@ impl Parts {
         http::metrics::register(&mut registry, allocator, containers, states.clone(), gpus.readings());
         let (prompter, prompts) = prompts();
         self.start_clock()?;
+        let pages = Arc::new(self.pages(registry, states.clone()));
+        let shown = Arc::clone(&pages);
+        context.serve_admin(listeners.admin, Arc::clone(&pages).admin_router(), move || shown.state());
+        let tasks = &mut context.tasks;
+        tasks.spawn("http", pages::serve("listenAddress", listeners.all, pages.router(), self.stop.clone()));
         let advertiser = self.follow_gpus(tasks, gpus, driver_signals);
         self.serve_kubelet(tasks, prompter, advertiser);
         self.watch_containers(tasks, watcher);
-        let [router, admin] = http::routers(self.pages(registry, states.clone()), log, tasks.list(), self.stop.clone());
-        tasks.spawn("http", http::serve(listeners.all, router, self.stop.clone()));
-        tasks.spawn("admin", debug::serve(listeners.admin, admin, self.stop.clone()));
         Ok(self.publish(tasks, states, prompts))
     }
 
@@ -189,7 +190,7 @@ impl Parts {
 
     fn pages(&self, registry: Registry, states: States) -> Pages {
         Pages {
-            registry,
+            registry: Arc::new(registry),
             allocator: Arc::clone(&self.stores.allocator),
             unlisted: Arc::clone(&self.daemon.source().unlisted),
             states,

@@ -153,7 +153,7 @@ fn registrar(
         unlisted: Arc::default(),
         metrics: Arc::clone(&metrics),
     };
-    let daemon = Arc::new(Daemon::new(allocator, source, Duration::ZERO));
+    let daemon = Arc::new(Daemon::new(allocator, source, Arc::clone(&metrics) as _, Duration::ZERO));
     let registrar = Registrar {
         directory: directory.path().into(),
         calls: Calls { daemon, ledger_changed: Arc::default(), doubt: Arc::default(), node: None, metrics },

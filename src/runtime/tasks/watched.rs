@@ -9,12 +9,12 @@ use serde::Serialize;
 
 /// Tasks in the order in which they were started. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct TaskList(Arc<Mutex<Vec<Arc<Watched>>>>);
+pub(crate) struct TaskList(Arc<Mutex<Vec<Arc<Watched>>>>);
 
 /// A task at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TaskStatus {
+pub(crate) struct TaskStatus {
     /// Name of the task.
     pub name: &'static str,
     /// Times that it was woken and has run.
@@ -45,7 +45,7 @@ struct Counts {
 
 impl TaskList {
     /// Every task's status.
-    pub fn now(&self) -> Vec<TaskStatus> {
+    pub(crate) fn now(&self) -> Vec<TaskStatus> {
         let now = Instant::now();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|task| task.status(now)).collect()
     }

@@ -149,8 +149,10 @@ impl Restore<'_> {
     /// container's limits file shows it. What was in host memory is by that file too, if it is found.
     fn taken(&self, request: GpuRequest, found: FoundContainer) -> Taken {
         let wishes = Preferences::from_annotations(&self.pod.annotations).unwrap_or_default();
-        let is_whole = self.context.gives_whole || (found.terms.tier == Tier::Mig && !request.is_exclusive());
-        let sharing = wishes.sharing(is_whole, self.context.memory_scale);
+        let node = &self.context.inventory.node;
+        let is_whole = node.undivided || (found.terms.tier == Tier::Mig && !request.is_exclusive());
+        let sharing =
+            wishes.sharing(is_whole, node.oversubscription.map(|oversubscription| oversubscription.memory_scale));
         Taken { request, sharing, shares: found.shares }
     }
 
@@ -172,7 +174,7 @@ impl Restore<'_> {
 
     /// The share that a request takes of a card, which nobody else gets before its size is known.
     fn share(&mut self, pod: &PodRef, taken: &Taken, card: &CardId) -> Share {
-        if let Some(memory) = (self.context.memory)(card) {
+        if let Some(memory) = self.context.inventory.node.card(card).map(|card| card.memory) {
             return taken.share_of(card, memory);
         }
         self.notes.push(format!("pod {pod}: holds {card} exclusively, as that isn't known yet"));
@@ -189,7 +191,7 @@ impl Restore<'_> {
             let found = FoundContainer { nonce: holding.nonce, terms: holding.terms, shares };
             let taken = self.taken(request, found);
             for part in holding.parts.iter_mut().filter(|part| part.is_of_unknown_size()) {
-                if let Some(memory) = (self.context.memory)(&part.card) {
+                if let Some(memory) = self.context.inventory.node.card(&part.card).map(|card| card.memory) {
                     part.share = taken.share_of(&part.card, memory);
                 }
             }

@@ -3,15 +3,17 @@ mod random;
 use std::collections::{HashMap, HashSet};
 
 use divvy_api::annotation::{RequestAnnotation, encode};
-use divvy_api::{ContainerKind, ContainerSpec, Cores, GpuRequest, Share};
+use divvy_api::{ContainerKind, ContainerSpec, Cores, GpuRequest, Memory, Share};
 use divvy_placement::Held;
 
 use super::*;
-use crate::ledger::tests::model::SCALE;
+use crate::ledger::tests::model::inventory;
 use crate::ledger::{Holding, Origin, Part};
 use crate::pod::{ContainerState, Phase};
 
 const MEMORY: Memory = Memory::mib(1000);
+/// Cards that are known, from `GPU-0` on.
+const KNOWN_CARDS: usize = 8;
 
 /// Name, kind and limits, those of `nvidia.com/` resources.
 type Spec<'a> = (&'a str, ContainerKind, &'a [(&'a str, &'a str)]);
@@ -54,11 +56,6 @@ fn card(name: &str) -> CardId {
     name.parse().expect("uuid")
 }
 
-/// Cards named `GPU-…` are known.
-fn memory(card: &CardId) -> Option<Memory> {
-    card.as_str().starts_with("GPU-").then_some(MEMORY)
-}
-
 /// What the kubelet says of the books, with everything new since revision `as_of`.
 fn heard(allocations: &Allocations, as_of: u64, pods: &[Arc<Pod>], assigned: Option<&[DeviceRecord]>) -> Reconciled {
     let names = ResourceNames::default();
@@ -69,10 +66,7 @@ fn heard(allocations: &Allocations, as_of: u64, pods: &[Arc<Pod>], assigned: Opt
     let reading = RestoreContext {
         names: &names,
         defaults: Defaults::default(),
-        memory: &memory,
-        inventory: &Inventory::default(),
-        gives_whole: false,
-        memory_scale: Some(SCALE),
+        inventory: &inventory(KNOWN_CARDS),
         found: &found,
     };
     reconcile(
@@ -169,10 +163,7 @@ fn incomplete_list_ends_no_share() {
     let reading = RestoreContext {
         names: &names,
         defaults: Defaults::default(),
-        memory: &memory,
-        inventory: &Inventory::default(),
-        gives_whole: false,
-        memory_scale: None,
+        inventory: &inventory(KNOWN_CARDS),
         found: &found,
     };
     let seen = HashSet::new();

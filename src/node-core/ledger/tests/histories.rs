@@ -5,10 +5,10 @@ use std::fs;
 use std::sync::Arc;
 
 use divvy_api::request::Defaults;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, ResourceNames, SlotId};
+use divvy_api::{ContainerKind, ContainerRequest, ResourceNames, SlotId};
 use proptest::prelude::*;
 
-use super::model::{MEMORY, Model, SCALE, pod_ref, pod_shape, view};
+use super::model::{CARDS, Model, inventory, pod_ref, pod_shape, view};
 use super::{file, release, reopen};
 use crate::ledger::reconcile::{FoundContainer, Observed, Reconciled, RestoreContext, reconcile};
 use crate::ledger::{Ledger, Part, PodEntry, Rewrite, Rewritten};
@@ -117,15 +117,11 @@ impl Node {
         let system = PodEntry { pod: pod_ref("system"), containers: vec![] };
         pods.push(view(&system));
         let names = ResourceNames::default();
-        let memory = |_: &CardId| Some(MEMORY);
         let found = |_: &PodRef, _: &str| FoundContainer::unknown();
         let reading = RestoreContext {
             names: &names,
             defaults: Defaults::default(),
-            memory: &memory,
-            inventory: &crate::inventory::Inventory::default(),
-            gives_whole: false,
-            memory_scale: Some(SCALE),
+            inventory: &inventory(CARDS),
             found: &found,
         };
         let assigned = slots.then(|| self.records.clone());

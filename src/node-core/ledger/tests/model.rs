@@ -3,15 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use divvy_api::gpunode::Oversubscription;
 use divvy_api::names::annotation::OVERSUBSCRIBE;
 use divvy_api::pod::{PodSum, peak};
 use divvy_api::request::Sharing;
 use divvy_api::{
-    CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, GpuRequest, Memory, Share, SlotId, Terms,
+    Card, CardId, ContainerKind, ContainerRequest, ContainerSpec, Cores, GpuRequest, Memory, NodeCards, Share, SlotId,
+    Terms,
 };
 use divvy_placement::Held;
 use proptest::prelude::*;
 
+use crate::inventory::Inventory;
 use crate::ledger::{Allocations, ContainerEntry, Holding, Nonce, Origin, Part, PodEntry};
 use crate::pod::{Phase, Pod, PodRef};
 
@@ -25,6 +28,14 @@ const HOST_MEMORY: Memory = Memory::mib(400);
 
 pub(crate) fn card(number: usize) -> CardId {
     format!("GPU-{number}").parse().expect("uuid")
+}
+
+/// So many cards, whose memory is oversubscribed.
+pub(crate) fn inventory(cards: usize) -> Inventory {
+    let cards = (0..cards).map(|number| Card::healthy(card(number), MEMORY)).collect();
+    let oversubscription = Some(Oversubscription { memory_scale: SCALE, host_memory: HOST_MEMORY });
+    let node = NodeCards { cards, oversubscription, ..NodeCards::default() };
+    Inventory { node: Arc::new(node), ..Inventory::default() }
 }
 
 pub(crate) fn capacities() -> Vec<(CardId, Memory, Cores)> {

@@ -1,4 +1,6 @@
-use divvy_api::{ContainerKind, ContainerRequest, Cores, GpuRequest, Links, Memory, Share, Terms, Totals};
+use divvy_api::{
+    Card, ContainerKind, ContainerRequest, Cores, GpuRequest, Links, Memory, Share, SlotId, Terms, Totals,
+};
 
 use super::*;
 use divvy_node_core::inventory::DeviceInfo;

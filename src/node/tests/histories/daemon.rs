@@ -17,7 +17,7 @@ use divvy_node_core::allocator::{AllocationSettings, Allocator, Choice, ListRequ
 use divvy_node_core::inventory::{DeviceInfo, Inventory, MigPlace};
 use divvy_node_core::ledger::Ledger;
 use divvy_node_core::pod::{CgroupState, DeviceRecord, Pod, PodList, PodRef};
-use divvy_node_core::ports::{NodeRecords, PodOrigin, PodSource, PodSourceError};
+use divvy_node_core::ports::{CoreMetrics, NodeRecords, PodOrigin, PodSource, PodSourceError};
 use divvy_placement::Policy;
 use divvy_proto::deviceplugin::ContainerAllocateResponse;
 use futures::FutureExt as _;
@@ -46,6 +46,10 @@ struct Unenforced;
 
 /// The process.
 pub(crate) struct Daemon(divvy_node_core::Daemon<ShownPods>);
+
+/// Counts nothing.
+#[derive(Debug)]
+struct Uncounted;
 
 /// What the kubelet shows just now.
 #[derive(Default)]
@@ -123,7 +127,12 @@ impl Disk {
         let mut allocator = Allocator::new(settings, ledger, Arc::new(containers));
         let node = NodeCards { oversubscription: self.oversubscription, ..NodeCards::default() };
         allocator.set_inventory(Arc::new(Inventory { node: Arc::new(node), ..Inventory::default() }));
-        Daemon(divvy_node_core::Daemon::new(Arc::new(Mutex::new(allocator)), ShownPods::default(), SETTLE_TIME))
+        Daemon(divvy_node_core::Daemon::new(
+            Arc::new(Mutex::new(allocator)),
+            ShownPods::default(),
+            Arc::new(Uncounted),
+            SETTLE_TIME,
+        ))
     }
 
     fn options(&self) -> ContainerOptions {
@@ -252,7 +261,11 @@ impl PodSource for ShownPods {
         Ok(self.get().bound.clone())
     }
 
-    async fn device_records(&self, pods: &[PodRef]) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
+    async fn device_records(
+        &self,
+        pods: &[PodRef],
+        _: Duration,
+    ) -> Result<Vec<Option<Vec<DeviceRecord>>>, PodSourceError> {
         let shown = self.get();
         Ok(pods.iter().map(|pod| shown.records(pod)).collect())
     }
@@ -270,11 +283,9 @@ impl PodSource for ShownPods {
     fn kubelet_age(&self) -> Duration {
         if self.get().settled { 1000 * SETTLE_TIME } else { Duration::ZERO }
     }
+}
 
-    async fn within<T: Send>(&self, _: Duration, work: impl Future<Output = T> + Send) -> Option<T> {
-        Some(work.await)
-    }
-
+impl CoreMetrics for Uncounted {
     fn identified(&self, _: PodOrigin) {}
 }
 
