@@ -117,20 +117,19 @@ impl Control {
             return command.spawn();
         }
         let runtime = Handle::current();
-        let in_root = || {
-            let _runtime = runtime.enter();
-            unshare(CloneFlags::CLONE_FS)?;
-            chroot(&self.root).and_then(|()| chdir("/")).map_err(|error| {
-                let root = self.root.display();
-                io::Error::new(
-                    error.kind(),
-                    format!("chroot to driver-root-ctr-path {root}, which takes root: {error}"),
-                )
-            })?;
-            command.spawn()
-        };
-        let spawned = thread::scope(|scope| scope.spawn(in_root).join());
+        let spawned = thread::scope(|scope| scope.spawn(|| self.spawn_in_root(&runtime, command)).join());
         spawned.unwrap_or_else(|_panic| Err(io::Error::other("the thread that starts it panicked")))
+    }
+
+    /// Gives this thread the driver's root, and starts the program.
+    fn spawn_in_root(&self, runtime: &Handle, command: &mut Command) -> io::Result<Child> {
+        let _runtime = runtime.enter();
+        unshare(CloneFlags::CLONE_FS)?;
+        chroot(&self.root).and_then(|()| chdir("/")).map_err(|error| {
+            let root = self.root.display();
+            io::Error::new(error.kind(), format!("chroot to driver-root-ctr-path {root}, which takes root: {error}"))
+        })?;
+        command.spawn()
     }
 
     /// Succeeds if the daemon answers.

@@ -85,7 +85,7 @@ divvy_runtime::keys! {
     /// The kubelet's PodResources socket
     pod_resources_socket: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pod-resources/kubelet.sock"),
     /// URL of the kubelet's API; by default port 10250 of node-ip
-    kubelet_url: KubeletUrl = KubeletUrl::of(node_ip),
+    kubelet_url: KubeletUrl = KubeletUrl::on_node(node_ip),
     /// CA certificates that may have signed the kubelet's serving certificate
     kubelet_ca: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
     /// The kubelet's self-signed serving certificate on the host, which is trusted too

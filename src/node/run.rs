@@ -61,7 +61,8 @@ async fn run(
     let config = effective.config.clone();
     info!(version = env!("CARGO_PKG_VERSION"), node = &*config.node_name, "starting divvy-node");
     effective.to_yaml().lines().for_each(|line| info!("config: {line}"));
-    let (tier, in_effect) = (selection.tier, selection.to_string());
+    let tier = selection.tier;
+    let in_effect = selection.to_string();
     info!("isolation tier: {in_effect}");
     let driver_signals = DriverSignals::new().context("listening for signals")?;
 
@@ -74,7 +75,8 @@ async fn run(
     let daemon = Arc::new(daemon);
     let (inventory, gpus) = nvml::watch(settings::inventory(&config, &desired));
     let channels = Channels::new(desired, reload::shown(&effective, &in_effect));
-    let (desired, shown) = (channels.desired.subscribe(), channels.shown.clone());
+    let desired = channels.desired.subscribe();
+    let shown = channels.shown.clone();
     let parts = Parts {
         config: config.clone(),
         tier,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use divvy_api::{ContainerKind, ContainerSpec, SlotId};
 
 use super::{CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
-use crate::ledger::{Allocations, Part};
+use crate::ledger::{Allocations, Part, PodEntry};
 use crate::pod::{ContainerState, Phase, Pod};
 
 /// What the container holds, if the kubelet may ask for it: it doesn't run and wasn't served since the plugin registered.
@@ -47,27 +47,30 @@ pub fn suspects<'a>(
     history: &CallHistory,
     slots: &[SlotId],
 ) -> Vec<ContainerUnderAdmission<'a>> {
-    let of_pod = |pod: &'a Arc<Pod>| {
-        let entry = allocations.pod(&pod.uid).filter(|_| !pod.has_ended())?;
-        let parts =
-            |container: &ContainerSpec| entry.holding(&container.name).map_or(&[][..], |holding| &holding.parts);
-        let lends = |init: &ContainerSpec| {
-            let mut lent = parts(init).iter().filter_map(Part::slot_id);
-            init.kind == ContainerKind::Init && lent.any(|slot| slots.contains(&slot))
-        };
-        let lends_anew = |init: &ContainerSpec| lends(init) && history.has_served(pod, init);
-        let first = match pod.containers.iter().rposition(lends_anew) {
-            Some(init) => init + 1,
-            None if pod.containers.iter().any(lends) => {
-                pod.containers.iter().rposition(|container| !parts(container).is_empty())?
-            }
-            None => 0,
-        };
+    let mut suspects = Vec::new();
+    for pod in pods.iter().filter(|pod| !pod.has_ended()) {
+        let Some(entry) = allocations.pod(&pod.uid) else { continue };
+        let Some(first) = first_suspect(pod, entry, history, slots) else { continue };
         let waits = |container: &ContainerSpec| !waiting_parts(pod, container, allocations, history).is_empty();
         let waiting = (first..pod.containers.len()).filter(|container| waits(&pod.containers[*container]));
-        Some(waiting.map(|container| ContainerUnderAdmission { pod, container }).collect::<Vec<_>>())
-    };
-    pods.iter().filter_map(of_pod).flatten().collect()
+        suspects.extend(waiting.map(|container| ContainerUnderAdmission { pod, container }));
+    }
+    suspects
+}
+
+/// Position of the pod's first container that a call for these slots can be meant for.
+fn first_suspect(pod: &Pod, entry: &PodEntry, history: &CallHistory, slots: &[SlotId]) -> Option<usize> {
+    let parts = |container: &ContainerSpec| entry.holding(&container.name).map_or(&[][..], |holding| &holding.parts);
+    let is_asked_for = |part: &Part| part.slot_id().is_some_and(|slot| slots.contains(&slot));
+    let lends = |init: &ContainerSpec| init.kind == ContainerKind::Init && parts(init).iter().any(is_asked_for);
+    let lends_anew = |init: &ContainerSpec| lends(init) && history.has_served(pod, init);
+    match pod.containers.iter().rposition(lends_anew) {
+        Some(init) => Some(init + 1),
+        None if pod.containers.iter().any(lends) => {
+            pod.containers.iter().rposition(|container| !parts(container).is_empty())
+        }
+        None => Some(0),
+    }
 }
 
 /// Containers in the ledger of which the kubelet shows that it has no record: it offers slots that they hold as free
@@ -80,19 +83,28 @@ pub fn forgotten<'a>(
     question: &Question<'_>,
     state: impl Fn(&SlotId) -> SlotState,
 ) -> Vec<ContainerUnderAdmission<'a>> {
-    let forgotten = |pod: &'a Arc<Pod>| {
-        let is_forgotten = |container: usize| {
-            let (earlier, parts) =
-                (&pod.containers[..container], waiting_parts(pod, &pod.containers[container], allocations, history));
-            let offered = parts.iter().filter_map(Part::slot_id).any(|slot| state(&slot) == SlotState::Free);
-            offered || (!parts.is_empty() && earlier.iter().any(|earlier| history.has_served(pod, earlier)))
-        };
-        let over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || history.refused.contains(&pod.uid);
-        let container = (0..pod.containers.len()).find(|at| is_forgotten(*at)).filter(|_| !over)?;
-        let subject = ContainerUnderAdmission { pod, container };
-        question.fits(subject.spec()).then_some(subject)
-    };
-    pods.iter().filter_map(forgotten).collect()
+    let mut forgotten = Vec::new();
+    for pod in pods {
+        let is_forgotten = |container: &usize| is_forgotten(pod, *container, allocations, history, &state);
+        let is_over = matches!(pod.phase, Phase::Failed | Phase::Succeeded) || history.refused.contains(&pod.uid);
+        let container = (0..pod.containers.len()).find(is_forgotten).filter(|_| !is_over);
+        let subject = container.map(|container| ContainerUnderAdmission { pod, container });
+        forgotten.extend(subject.filter(|subject| question.fits(subject.spec())));
+    }
+    forgotten
+}
+
+fn is_forgotten(
+    pod: &Pod,
+    container: usize,
+    allocations: &Allocations,
+    history: &CallHistory,
+    state: impl Fn(&SlotId) -> SlotState,
+) -> bool {
+    let parts = waiting_parts(pod, &pod.containers[container], allocations, history);
+    let is_offered = parts.iter().filter_map(Part::slot_id).any(|slot| state(&slot) == SlotState::Free);
+    let mut earlier = pod.containers[..container].iter();
+    is_offered || (!parts.is_empty() && earlier.any(|earlier| history.has_served(pod, earlier)))
 }
 
 /// Containers in the ledger of which the kubelet doesn't show that it has a record: it offers slots that they hold, never
@@ -105,11 +117,12 @@ pub fn perhaps_forgotten<'a>(
     state: impl Fn(&SlotId) -> SlotState,
 ) -> Vec<ContainerUnderAdmission<'a>> {
     let is_unrecorded = |part: &Part| part.slot_id().is_none_or(|slot| state(&slot) != SlotState::Held);
-    let perhaps = |pod: &'a Arc<Pod>| {
+    let mut perhaps = Vec::new();
+    for pod in pods.iter().filter(|pod| !pod.has_ended()) {
         let parts = |spec: &ContainerSpec| waiting_parts(pod, spec, allocations, history);
         let is_meant = |spec: &ContainerSpec| question.fits(spec) && parts(spec).iter().any(is_unrecorded);
-        let container = pod.containers.iter().position(is_meant).filter(|_| !pod.has_ended())?;
-        Some(ContainerUnderAdmission { pod, container })
-    };
-    pods.iter().filter_map(perhaps).collect()
+        let container = pod.containers.iter().position(is_meant);
+        perhaps.extend(container.map(|container| ContainerUnderAdmission { pod, container }));
+    }
+    perhaps
 }

@@ -14,7 +14,7 @@ pub struct KubeletUrl(String);
 
 impl KubeletUrl {
     /// The kubelet of the node with this address, on its usual port.
-    pub(super) fn of(node: IpAddr) -> Self {
+    pub(super) fn on_node(node: IpAddr) -> Self {
         let host = if node.is_ipv6() { format!("[{node}]") } else { node.to_string() };
         Self(format!("https://{host}:10250"))
     }

@@ -157,19 +157,22 @@ fn nodes(
     let gpu = device.minor.filter(|_| !id.as_str().contains('/'))?;
     let whole = DeviceNode::new(options, &format!("nvidia{gpu}"));
     let Some(MigPlace { gi, ci, .. }) = device.place else { return Some(Ok(vec![whole])) };
-    let guarded = |capabilities: [(String, String); 2]| {
-        let mut nodes = vec![whole];
-        for (name, access) in capabilities {
-            let node = DeviceNode::new(options, &name);
-            if node.kind.is_none() {
-                let path = node.host_path.as_ref().unwrap_or(&node.path).display();
-                return Err(format!("{path} is no device node: make it with nvidia-modprobe -f {access}"));
-            }
-            nodes.push(node);
+    let guards = minors.nodes(gpu, gi, ci).and_then(|capabilities| guards(options, capabilities));
+    Some(guards.map(|guards| [whole].into_iter().chain(guards).collect()))
+}
+
+/// The nodes that guard an instance, by their names and the files for which nvidia-modprobe makes them.
+fn guards(options: &ContainerOptions, capabilities: [(String, String); 2]) -> Result<Vec<DeviceNode>, String> {
+    let mut guards = Vec::new();
+    for (name, access) in capabilities {
+        let node = DeviceNode::new(options, &name);
+        if node.kind.is_none() {
+            let path = node.host_path.as_ref().unwrap_or(&node.path).display();
+            return Err(format!("{path} is no device node: make it with nvidia-modprobe -f {access}"));
         }
-        Ok(nodes)
-    };
-    Some(minors.nodes(gpu, gi, ci).and_then(guarded))
+        guards.push(node);
+    }
+    Ok(guards)
 }
 
 /// Edits of a container with any card.
@@ -211,7 +214,7 @@ impl DeviceNode {
     fn new(options: &ContainerOptions, name: &str) -> Self {
         let below = |root: &Path| root.join("dev").join(name);
         let (host, path) = (below(&options.dev_root), below(Path::new("/")));
-        let numbers = Numbers::of(&below(&options.dev_root_ctr_path));
+        let numbers = Numbers::read(&below(&options.dev_root_ctr_path));
         Self {
             host_path: (host != path).then_some(host),
             path,

@@ -98,7 +98,7 @@ impl Tree<'_> {
 
 impl Numbers {
     /// Numbers of the character device at `path`; `None` if there is none, or none that can be seen from here.
-    pub(super) fn of(path: &Path) -> Option<Self> {
+    pub(super) fn read(path: &Path) -> Option<Self> {
         let node = fs::metadata(path).ok().filter(|node| node.file_type().is_char_device())?;
         Some(Self { major: libc::major(node.rdev()), minor: libc::minor(node.rdev()) })
     }

@@ -116,7 +116,8 @@ impl PodListClient {
         let started = Instant::now();
         let response = self.response(deadline).await?;
         let connection = response.extensions().get::<ConnectionId>().copied();
-        let (mut body, mut bytes) = (response.into_body(), 0);
+        let mut body = response.into_body();
+        let mut bytes = 0;
         while let Some(part) = self.in_time(started, bytes, body.frame()).await? {
             let part = part.map_err(|error| self.broken(&error))?.into_data().unwrap_or_default();
             bytes += part.len();

@@ -136,19 +136,20 @@ fn hint(call: &str) -> &'static str {
 
 /// Devices of the wanted resources that the containers of a pod have.
 fn assigned(pod: &api::PodResources, is_wanted: impl Fn(&str) -> bool) -> Vec<DeviceRecord> {
-    let assigned = |container: &api::ContainerResources| {
+    let mut records = Vec::new();
+    for container in &pod.containers {
         let mut devices: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for entry in container.devices.iter().filter(|entry| is_wanted(&entry.resource_name)) {
             devices.entry(entry.resource_name.clone()).or_default().extend(entry.device_ids.iter().cloned());
         }
-        let record = |(resource, devices)| DeviceRecord {
+        devices.retain(|_, devices| !devices.is_empty());
+        records.extend(devices.into_iter().map(|(resource, devices)| DeviceRecord {
             namespace: pod.namespace.clone(),
             pod: pod.name.clone(),
             container: container.name.clone(),
             resource,
             devices,
-        };
-        devices.into_iter().filter(|(_, devices)| !devices.is_empty()).map(record).collect::<Vec<_>>()
-    };
-    pod.containers.iter().flat_map(assigned).collect()
+        }));
+    }
+    records
 }

@@ -131,7 +131,8 @@ impl<S: PodSource + 'static> Registrar<S> {
         let mut watch = DirectoryWatch::new(&self.directory);
         self.keep_note();
         let mut backoff = Backoff::default();
-        let (mut conflicts, mut last) = (ConflictTracker::new(self.patience), None);
+        let mut conflicts = ConflictTracker::new(self.patience);
+        let mut last = None;
         // Whether another plugin may have allocated GPUs since the kubelet's records were read.
         let mut is_behind = false;
         while !stop.is_cancelled() {
@@ -204,7 +205,8 @@ impl<S: PodSource + 'static> Registrar<S> {
         let channel = Self::connect(&kubelet).await?;
         let resources = resources(&self.offers.borrow());
         let sockets = vec![(kubelet.clone(), SocketFile::at(&kubelet))];
-        let (token, silence) = (stop.child_token(), CancellationToken::new());
+        let token = stop.child_token();
+        let silence = CancellationToken::new();
         let mut session = Session { token, silence, resources, servers: Vec::new(), sockets };
         match self.open(&mut session, channel).await {
             Ok(()) => Ok(session),
@@ -224,7 +226,8 @@ impl<S: PodSource + 'static> Registrar<S> {
                 session: session.token.clone(),
                 silence: session.silence.clone(),
             };
-            let (calls, token) = (self.calls.clone(), session.token.clone());
+            let calls = self.calls.clone();
+            let token = session.token.clone();
             let server = if self.pod_resources.names.counts_cards(resource.as_str()) {
                 serve(&own, Plugin { list, calls }, token)?
             } else {

@@ -109,7 +109,7 @@ impl Verifier {
         if own.contains(certificate) {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(format!("another one, {}", Shown::of(&own[0])))
+        Err(format!("another one, {}", Shown::read(&own[0])))
     }
 }
 
@@ -125,7 +125,8 @@ impl ServerCertVerifier for Verifier {
         let signed = self.signed(end_entity, intermediates, server_name, now);
         signed.or_else(|authorities| {
             self.pinned(end_entity).map_err(|certificate| {
-                let (trust, shown) = (self.trust.clone(), Shown::of(end_entity));
+                let trust = self.trust.clone();
+                let shown = Shown::read(end_entity);
                 let why = Untrusted { trust, shown, authorities, certificate };
                 CertificateError::Other(OtherError(Arc::new(why))).into()
             })

@@ -61,7 +61,8 @@ pub(super) async fn drain<S: PodSource>(daemon: &Daemon<S>, announcement: Option
         return warn!("shutting down without setting Draining: API server unreachable");
     }
     info!("shutting down: Draining condition set, serving pods already bound");
-    let (mut quiet, mut failures) = (Quiet::new(Instant::now()), 0);
+    let mut quiet = Quiet::new(Instant::now());
+    let mut failures = 0;
     loop {
         tokio::time::sleep(INTERVAL).await;
         match daemon.admissions().await {

@@ -32,7 +32,9 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     let mut serving = advertiser.serving.clone();
-    let (mut known, mut warning, mut unknown) = (None, WarnOnce::default(), WarnOnce::default());
+    let mut known = None;
+    let mut warning = WarnOnce::default();
+    let mut unknown = WarnOnce::default();
     loop {
         let found = Arc::clone(&inventory.borrow_and_update());
         let effective = desired.borrow_and_update().apply(config.effective(&found, containers.tier()));

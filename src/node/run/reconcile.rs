@@ -67,7 +67,8 @@ pub(super) async fn watch<S: PodSource>(
     interval: Duration,
     stop: CancellationToken,
 ) {
-    let (mut rounds, mut pause) = (Rounds::default(), interval);
+    let mut rounds = Rounds::default();
+    let mut pause = interval;
     loop {
         tokio::select! { () = tokio::time::sleep(pause) => {}, () = stop.cancelled() => return }
         let started = Instant::now();

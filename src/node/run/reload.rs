@@ -65,7 +65,8 @@ pub(super) async fn changed(
     }
     let mut watches: Vec<_> =
         files.iter().map(|file| DirectoryWatch::new(file.parent().unwrap_or(Path::new("/")))).collect();
-    let (mut warning, mut known) = (WarnOnce::default(), None);
+    let mut warning = WarnOnce::default();
+    let mut known = None;
     loop {
         let seen = (join_all(files.iter().map(|file| written(file))).await, desired.borrow_and_update().labels.clone());
         if known.as_ref() != Some(&seen) {

@@ -95,7 +95,7 @@ impl Driver {
             return;
         }
         self.inventory = Some((Arc::clone(inventory), now));
-        self.pods = uids.into_iter().map(|uid| (uid.to_owned(), PodProcesses::of(cgroups, uid))).collect();
+        self.pods = uids.into_iter().map(|uid| (uid.to_owned(), PodProcesses::find(cgroups, uid))).collect();
     }
 }
 

@@ -93,11 +93,11 @@ impl DriverMemoryTable {
     pub fn of_cards(&self, inventory: &Inventory) -> HashMap<CardId, DriverMemory> {
         let driver = inventory.driver.as_ref().map_or("", |driver| &*driver.version);
         let cards = inventory.cards().iter().filter(|card| !card.model.is_empty());
-        cards.map(|card| (card.id.clone(), self.of(&card.model, driver))).collect()
+        cards.map(|card| (card.id.clone(), self.figures(&card.model, driver))).collect()
     }
 
     /// The figures of a model with this driver version.
-    pub(super) fn of(&self, model: &str, driver: &str) -> DriverMemory {
+    pub(super) fn figures(&self, model: &str, driver: &str) -> DriverMemory {
         DriverMemory { context_bytes: self.context(model, driver), graph_node_bytes: graph_node(driver) }
     }
 

@@ -41,7 +41,7 @@ pub(super) struct LiveProcesses {
 
 impl PodProcesses {
     /// Processes of the pod of this UID, whose cgroup is somewhere below `root`.
-    pub(super) fn of(root: &Path, uid: &str) -> Self {
+    pub(super) fn find(root: &Path, uid: &str) -> Self {
         let mut rest = cgroups::of_pod(root, uid);
         let is_there = !rest.is_empty();
         let mut found = Self { is_there, is_whole: is_there, ..Self::default() };

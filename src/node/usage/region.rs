@@ -105,7 +105,7 @@ fn reap(
         return Ok(false);
     }
     // After the region was read: who isn't there now is none of those who have come since.
-    let live_processes = PodProcesses::of(cgroups, &holder.of.pod_uid).live_processes();
+    let live_processes = PodProcesses::find(cgroups, &holder.of.pod_uid).live_processes();
     let mut any = false;
     for (slot, owner) in suspects.iter().filter(|(_, owner)| live_processes.is_dead(owner)) {
         if file.free(region, *slot)? {

@@ -24,7 +24,8 @@ use crate::config::Config;
 use crate::container::region_file;
 use divvy_mps::MpsDirectory;
 use divvy_node_core::inventory::Inventory;
-use divvy_node_core::ledger::{Allocations, Nonce, PodEntry};
+use divvy_node_core::ledger::{Allocations, Holding, Nonce};
+use divvy_node_core::pod::PodRef;
 
 /// Interval of measurements: memory of a process is free within a second of its death.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -145,7 +146,7 @@ impl Watcher {
                 let mut table = self.driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
                 let Still { beyond, contexts, has_launched } = still;
                 // Several contexts tell nothing of one.
-                if contexts <= table.of(&card.model, &driver.version).context_bytes {
+                if contexts <= table.figures(&card.model, &driver.version).context_bytes {
                     table.learn(&card.model, &driver.version, beyond, has_launched);
                 }
             }
@@ -186,23 +187,23 @@ impl Watcher {
 
 /// All containers that hold shares.
 fn holders(allocations: &Allocations) -> Vec<Holder> {
-    let of_pod = |entry: &PodEntry| {
-        let pod = entry.pod.clone();
-        let holder = |(container, holding): (&str, &divvy_node_core::ledger::Holding)| Holder {
-            of: ContainerRef {
-                pod_uid: pod.uid.clone(),
-                namespace: pod.namespace.clone(),
-                pod: pod.name.clone(),
-                container: container.to_owned(),
-            },
-            nonce: holding.nonce,
-            parts: holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect(),
-            overheads: vec![0; holding.parts.len()],
-            unhooked: 0,
-            has_library: false,
-            is_visible: false,
-        };
-        entry.holdings().map(holder).collect::<Vec<_>>()
-    };
-    allocations.pods().flat_map(of_pod).collect()
+    let entries = allocations.pods();
+    entries.flat_map(|entry| entry.holdings().map(|(name, holding)| holder(&entry.pod, name, holding))).collect()
+}
+
+fn holder(pod: &PodRef, container: &str, holding: &Holding) -> Holder {
+    Holder {
+        of: ContainerRef {
+            pod_uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            container: container.to_owned(),
+        },
+        nonce: holding.nonce,
+        parts: holding.parts.iter().map(|part| (part.card.clone(), part.share)).collect(),
+        overheads: vec![0; holding.parts.len()],
+        unhooked: 0,
+        has_library: false,
+        is_visible: false,
+    }
 }

@@ -68,15 +68,15 @@ impl Pages {
     /// The list of the objects at this path, `/api/v1/pods` or the like, that these fields select. The first page names no
     /// resource version, so it is no older than its request, and the others are of the same version.
     pub fn new(path: &str, fields: &str) -> Self {
-        Self::of(path, ListParams::default().fields(fields), false)
+        Self::first(path, ListParams::default().fields(fields), false)
     }
 
     /// The same, of the objects' metadata alone (`PartialObjectMetadataList`), as `selected` selects them.
     pub fn of_metadata(path: &str, selected: ListParams) -> Self {
-        Self::of(path, selected, true)
+        Self::first(path, selected, true)
     }
 
-    fn of(path: &str, selected: ListParams, is_metadata: bool) -> Self {
+    fn first(path: &str, selected: ListParams, is_metadata: bool) -> Self {
         Self { path: path.to_owned(), next: selected.limit(FIRST_PAGE), is_metadata }
     }
 

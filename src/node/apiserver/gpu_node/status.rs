@@ -2,13 +2,14 @@
 
 use divvy_api::gpunode::{CardStatus, GpuNodeStatus, ShareStatus, Summary};
 use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
-use divvy_api::{Card, Cores, Memory};
+use divvy_api::{Card, ContainerRequest, Cores, Memory};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::apiserver::PublishSettings;
 use crate::apiserver::view::View;
 use divvy_node_core::ledger::{ContainerEntry, Holding, Origin, Part, PodEntry};
+use divvy_node_core::pod::PodRef;
 
 /// The status for `view`. `seen`: the one in the cluster, whose transition times are kept for conditions that haven't changed.
 pub(in crate::apiserver) fn status(
@@ -42,25 +43,27 @@ pub(in crate::apiserver) fn status(
 }
 
 fn shares(view: &View) -> Vec<ShareStatus> {
-    let of_pod = |entry: &PodEntry| {
-        let pod = entry.pod.clone();
-        let of_container = |ContainerEntry { request, holding }: &ContainerEntry| {
-            let share = |(holding, part): (&Holding, &Part)| ShareStatus {
-                pod_uid: pod.uid.clone(),
-                namespace: pod.namespace.clone(),
-                pod: pod.name.clone(),
-                container: request.name.clone(),
-                kind: request.kind,
-                card: part.card.clone(),
-                share: part.share,
-                adopted: holding.origin == Origin::Adopted,
-            };
-            let parts = holding.iter().flat_map(|holding| holding.parts.iter().map(move |part| (holding, part)));
-            parts.map(share).collect::<Vec<_>>()
-        };
-        entry.containers.iter().flat_map(of_container).collect::<Vec<_>>()
-    };
-    view.allocations.pods().flat_map(of_pod).collect()
+    let mut shares = Vec::new();
+    for PodEntry { pod, containers } in view.allocations.pods() {
+        for ContainerEntry { request, holding } in containers {
+            let Some(holding) = holding else { continue };
+            shares.extend(holding.parts.iter().map(|part| share(pod, request, holding, part)));
+        }
+    }
+    shares
+}
+
+fn share(pod: &PodRef, request: &ContainerRequest, holding: &Holding, part: &Part) -> ShareStatus {
+    ShareStatus {
+        pod_uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        container: request.name.clone(),
+        kind: request.kind,
+        card: part.card.clone(),
+        share: part.share,
+        adopted: holding.origin == Origin::Adopted,
+    }
 }
 
 fn summary(view: &View) -> Summary {

@@ -18,7 +18,7 @@ pub(super) struct Shown {
 // === impl Shown ===
 
 impl Shown {
-    pub(super) fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub(super) fn read(certificate: &CertificateDer<'_>) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Self::default() };
         let names = certificate.subject_alternative_name().ok().flatten();
         Self {

@@ -20,17 +20,17 @@ fn owner(pid: u32, started: u64) -> Owner {
 
 #[test]
 fn processes_are_found_in_all_cgroups_of_their_pod() {
-    let found = PodProcesses::of(pod("", "12\n13\n").path(), UID);
+    let found = PodProcesses::find(pod("", "12\n13\n").path(), UID);
     let pids = [(12, 2), (13, 2)].into();
     assert_eq!(found, PodProcesses { pids, is_there: true, is_whole: true, has_hidden_processes: false });
-    assert!(PodProcesses::of(pod("0\n", "12\n").path(), UID).has_hidden_processes);
-    assert!(!PodProcesses::of(Path::new("/nowhere"), UID).is_there);
+    assert!(PodProcesses::find(pod("0\n", "12\n").path(), UID).has_hidden_processes);
+    assert!(!PodProcesses::find(Path::new("/nowhere"), UID).is_there);
 }
 
 #[test]
 fn hidden_processes_are_never_taken_for_dead() {
     let gone = owner(1, 1);
-    let is_dead = |root: &Path| PodProcesses::of(root, UID).live_processes().is_dead(&gone);
+    let is_dead = |root: &Path| PodProcesses::find(root, UID).live_processes().is_dead(&gone);
     assert!(is_dead(pod("", "").path()), "its cgroup is empty");
     assert!(!is_dead(pod("", "0\n").path()), "somebody is there without a number here");
     assert!(!is_dead(pod("", "what").path()));
@@ -44,7 +44,7 @@ fn hidden_processes_are_never_taken_for_dead() {
 fn process_is_identified_by_pid_and_start_time() {
     let own = process::id();
     let (pid, started) = identity(own).expect("it runs").expect("Linux tells");
-    let live_processes = PodProcesses::of(pod("", &own.to_string()).path(), UID).live_processes();
+    let live_processes = PodProcesses::find(pod("", &own.to_string()).path(), UID).live_processes();
     assert!(!live_processes.is_dead(&owner(pid, started)));
     assert!(live_processes.is_dead(&owner(pid, started + 1)), "the number has come again");
     assert!(live_processes.is_dead(&owner(pid + 1, started)));
@@ -56,7 +56,7 @@ fn process_is_identified_by_pid_and_start_time() {
 fn zombie_process_is_dead() {
     let mut child = Command::new("true").spawn().expect("a process");
     child.wait().expect("it ends");
-    let live_processes = PodProcesses::of(pod("", &child.id().to_string()).path(), UID).live_processes();
+    let live_processes = PodProcesses::find(pod("", &child.id().to_string()).path(), UID).live_processes();
     assert!(live_processes.is_dead(&owner(child.id(), 1)));
 }
 
