@@ -271,10 +271,8 @@ impl Quotas {
     /// the quotas of all models, and for those of all models that it names.
     pub(crate) fn used_up_by(&self, namespace: &str, pods: &[Arc<Demand>], least: usize) -> Option<Arc<str>> {
         let problem = |(name, quota): (&String, &Quota)| {
-            let amounts = |demand: &Arc<Demand>| {
-                if quota.counts_wherever(demand) { self::least(demand) } else { Totals::default() }
-            };
-            let wanted = sum_of_least(&pods.iter().map(amounts).collect::<Vec<_>>(), least);
+            let amounts: Vec<Totals> = pods.iter().map(|demand| quota.least_of(demand)).collect();
+            let wanted = sum_of_least(&amounts, least);
             quota.problem(name, &wanted, &self.used(namespace, quota, &[]))
         };
         self.by_namespace.get(namespace)?.iter().find_map(problem).map(Arc::from)
@@ -288,10 +286,11 @@ impl Quota {
         is_allowed(model, &self.models, &[])
     }
 
-    /// Whether a pod counts for it on whichever GPUs it gets.
-    fn counts_wherever(&self, demand: &Demand) -> bool {
+    /// The least that counts of a pod, on whichever GPUs it gets.
+    fn least_of(&self, demand: &Demand) -> Totals {
         let named = &demand.preferences.models;
-        self.counts_all(None) || (!named.is_empty() && named.iter().all(|named| self.counts_all(Some(named))))
+        let counts = || !named.is_empty() && named.iter().all(|named| self.counts_all(Some(named)));
+        if self.counts_all(None) || counts() { least(demand) } else { Totals::default() }
     }
 
     /// Whether all models count that a pod allows by this pattern; `None`: all models at all.
