@@ -510,16 +510,18 @@ impl Cluster {
 
     fn check(&mut self) -> Result<(), TestCaseError> {
         let snapshot = self.index.snapshot();
-        let cards = || snapshot.nodes().flat_map(|node| node.state.each());
-        let of = |model: Option<&str>| -> u64 {
-            cards()
-                .filter(|(card, _)| model.is_none_or(|model| *card.model == *model))
-                .map(|(_, held)| u64::from(held.pods))
-                .sum()
+        // A pod that has ended counts for no quota, though its node may not have said yet that its GPUs are free.
+        let known = self.index.pods();
+        let holders = || snapshot.nodes().flat_map(|node| node.holders.iter().map(move |holder| (node, holder)));
+        let counted = |model: Option<&str>| -> u64 {
+            let there = holders().filter(|(_, holder)| known.contains(&holder.uid));
+            let models = there.flat_map(|(node, holder)| holder.on.iter().map(|taken| &node.cards()[taken.card].model));
+            models.filter(|of| model.is_none_or(|model| ***of == *model)).count() as u64
         };
-        let used = [of(None), of(Some(T4))];
+        let used = [counted(None), counted(Some(T4))];
         if !self.is_wild && !self.preempts {
-            let overfilled = cards().find(|(card, held)| held.memory > card.memory_capacity());
+            let mut cards = snapshot.nodes().flat_map(|node| node.state.each());
+            let overfilled = cards.find(|(card, held)| held.memory > card.memory_capacity());
             prop_assert!(overfilled.is_none(), "{overfilled:?}");
             for (at, used) in used.into_iter().enumerate() {
                 let limit = self.limits[at].unwrap_or(u64::MAX).max(self.used[at]);
