@@ -2,11 +2,7 @@
 
 mod query;
 mod reasons;
-mod score_cache;
-mod search;
 mod victims;
 
 pub use query::Query;
 pub(crate) use reasons::{ReasonSummaries, WhyNot, healed};
-pub(crate) use score_cache::{ScoreCache, Scores};
-pub(crate) use search::{Rating, SearchCache, Until};

@@ -9,8 +9,8 @@
 //! - [`pod`], [`node_selection`], [`pod_group`] and [`demand`]: what is read of a pod and of its group, and what it asks for.
 //! - `state`: reports of nodes, pods and reservations behind one lock.
 //! - `snapshot`: immutable nodes that readers hold without a lock.
-//! - `fit`: one pod on one node: whether it fits, how well, why not; scores are cached by shape of pod.
-//! - `ranking`: nodes compared, by fragmentation where a request distribution is known.
+//! - `fit`: one pod on one node: whether it fits, how well, why not.
+//! - `ranking`: nodes compared, by fragmentation where a request distribution is known; scores are cached by shape of pod.
 //! - [`explain`]: answers for people.
 //!
 //! The webhook keeps an [`Index`] for as long as it lives and fills it from watches; `kubectl divvy` fills one from lists

@@ -12,10 +12,8 @@ use divvy_placement::NodeScore;
 
 use crate::demand::{Demand, Exceeded};
 use crate::fit::Query;
-use crate::fit::Until;
-use crate::nodes::Node;
-use crate::nodes::NodeRef;
-use crate::nodes::View;
+use crate::nodes::{Node, NodeRef, View};
+use crate::ranking::Budget;
 use crate::snapshot::Snapshot;
 
 /// Whether and where a pod fits.
@@ -114,10 +112,10 @@ impl Snapshot {
     fn best_by_search(&self, query: &Query<'_>, deadline: Instant) -> (Vec<(NodeRef, NodeScore)>, bool) {
         let view = &self.view;
         let asked: Vec<NodeRef> = view.open().collect();
-        self.with_searched(query, |scores| {
+        let budget = Budget { bounds: AT_A_TIME, deadline: Some(deadline) };
+        self.with_plans(query, |scores| {
             loop {
-                let are_all = scores.ask(query, view, &asked, AT_A_TIME, Some(deadline));
-                scores.search(query, view, &asked, Until::Late(deadline));
+                let are_all = scores.refine(query, view, &asked, budget);
                 let best = best_of(asked.iter().copied(), |asked, _| scores.rating(asked).score());
                 if !best.is_empty() || are_all || Instant::now() >= deadline {
                     return (best, asked.iter().all(|asked| scores.rating(asked).is_final()));

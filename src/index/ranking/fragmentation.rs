@@ -14,11 +14,9 @@ use divvy_placement::{
 };
 use foldhash::fast::RandomState;
 
-use crate::demand::{Demand, Shape};
-use crate::fit::{Query, ScoreCache, Scores};
-use crate::nodes::Node;
-use crate::nodes::NodeRef;
-use crate::nodes::View;
+use super::score_cache::{Scores, ShapeScores, Worth};
+use crate::fit::Query;
+use crate::nodes::{Node, NodeRef, View};
 
 /// Everything that is known of nodes by one set of expected requests.
 #[derive(Debug, Default)]
@@ -37,8 +35,9 @@ pub(crate) struct FragmentationScorer {
     prices: Vec<f64>,
     /// Nodes that have changed since the weights were set.
     changes: u32,
-    scores: ScoreCache<Key, ShapeScores, MOST_SHAPES>,
-    /// Whether scores of some shapes may be missing.
+    /// Number of this forecast, from 1.
+    number: u64,
+    /// Whether losses to pods of some shapes may be missing.
     is_behind: bool,
     /// Allocatable capacity by free capacity.
     allocatable: HashMap<FreeCapacity, Allocatable, RandomState>,
@@ -65,28 +64,6 @@ struct Sums {
     multi_gpu_slots: [u32; MOST_SEVERAL],
 }
 
-/// Scores of the first round for pods of one shape; `None` where such a pod doesn't fit.
-#[derive(Debug, Default)]
-struct ShapeScores {
-    by_place: Scores<Option<Worth>>,
-    /// A pod of this shape; `None` if its plans take a search.
-    sample: Option<Arc<Demand>>,
-}
-
-/// What a node loses to a pod.
-#[derive(Clone, Copy, Debug)]
-struct Worth {
-    usable: u32,
-    /// Thousandths of multi-GPU slots, by kind of several cards.
-    multi_gpu_slots: [u16; MOST_SEVERAL],
-    /// What is left over, cards and CPU alike: the less the better.
-    leftover: u32,
-    /// Percent by which the busiest of the pod's cards is busier than reserved.
-    busy: u8,
-    /// Number of the hardware, and how much of it the pod takes, in thousandths of cards.
-    taken: (u16, u32),
-}
-
 /// A node that has room, after the first round.
 #[derive(Clone, Copy, Debug)]
 struct Rated {
@@ -94,9 +71,6 @@ struct Rated {
     cost: f64,
     leftover: u32,
 }
-
-/// Pods with one key have the same scores.
-type Key = (Shape, u32);
 
 /// Cost of a thousandth of a card that expected requests can't use any more.
 const OF_USABLE: f64 = 1.0;
@@ -120,8 +94,6 @@ const MOST_FORECAST: usize = 128;
 const WEIGHTS_FOR: u32 = 32;
 /// Thousandths of CPU cores that count as much as a thousandth of a card, as a node has 128 cores to eight cards.
 const CPU_OF_CARD: u32 = 16;
-/// Most shapes of pods whose scores are cached. A score takes 80 bytes: 24 MiB for 64 shapes and 5 000 nodes.
-const MOST_SHAPES: usize = 64;
 /// Most nodes that one query scores anew; each takes a microsecond.
 const MOST_NEW: usize = 1024;
 /// Most nodes that a shape's first query scores: before the next one comes, all nodes are usually scored in advance.
@@ -143,23 +115,22 @@ impl FragmentationScorer {
         view: &View,
         (asked, all): (&[NodeRef], bool),
         own: Option<u32>,
+        shape: &mut ShapeScores,
     ) -> Vec<(NodeRef, NodeScore)> {
         self.catch_up(view);
         let own = own.and_then(|place| Some((place, view.node(place)?.without(query.demand))));
         let own = own.map(|(place, node)| (place, CardTable::new(&node.state), node));
         let own_at = |place| own.as_ref().filter(|(own, ..)| *own == place);
-        let key = key(query);
-        let known = self.scores.take(&key);
-        let is_first = known.is_none() && !all;
-        self.is_behind |= known.is_none();
-        let mut shape = known.unwrap_or_else(|| ShapeScores::new(query));
+        let is_first = !shape.is_known() && !all;
+        self.is_behind |= !shape.is_known();
+        shape.renew(self.number, query);
         let (mut rated, mut new) = (Vec::with_capacity(asked.len()), Vec::new());
         for asked in asked {
             let worth = match own_at(asked.place) {
                 Some((_, cards, node)) => cards
                     .at(0)
                     .and_then(|cards| self.worth(query, (node, &NodeState::new(node, &self.forecast)), cards)),
-                None => shape.by_place.get(*asked).unwrap_or_else(|| {
+                None => shape.losses.get(*asked).unwrap_or_else(|| {
                     new.push(*asked);
                     None
                 }),
@@ -178,13 +149,12 @@ impl FragmentationScorer {
                 break; // the others are scored in advance, or by the next queries
             }
             let worth = if is_first {
-                self.worth_at(query, view, asked) // a table of all nodes would cost more than these scores
+                self.worth_at(query, view, asked) // a table of all nodes would cost more than these shape
             } else {
-                self.known_worth(&mut shape.by_place, query, view, asked)
+                self.known_worth(&mut shape.losses, query, view, asked)
             };
             rated.extend(worth.map(|worth| self.rated(asked, &worth)));
         }
-        self.scores.put(key, shape);
         let finalists = if is_first { FINALISTS_AT_FIRST } else { FINALISTS };
         let (best, others) = Rated::best(&mut rated, finalists);
         let mut scored = Vec::with_capacity(best.len() + if all { others.len() } else { 0 });
@@ -212,16 +182,13 @@ impl FragmentationScorer {
         }
         let hardware = view.hardware().len();
         if self.hardware != hardware || !Arc::ptr_eq(&self.expected, view.expected()) {
-            // The shapes stay: their scores are computed again in advance.
-            let mut scores = std::mem::take(&mut self.scores);
-            scores.all_mut().for_each(|shape| shape.by_place.clear());
             *self = Self {
                 expected: Arc::clone(view.expected()),
                 forecast: Forecast::new(view.expected(), view.hardware()),
                 hardware,
                 sums: Sums { free: vec![0; hardware], ..Sums::default() },
                 changes: WEIGHTS_FOR,
-                scores,
+                number: self.number + 1,
                 is_behind: true,
                 ..Self::default()
             };
@@ -247,38 +214,26 @@ impl FragmentationScorer {
         }
     }
 
-    /// Pods of all shapes that have come lately, if scores for them may be missing.
-    pub(crate) fn samples(&mut self, view: &View) -> Vec<Arc<Demand>> {
-        if self.scores.all().next().is_none() {
-            return Vec::new();
-        }
+    /// Whether losses to pods of some shapes may be missing, until the next call.
+    pub(crate) fn falls_behind(&mut self, view: &View) -> bool {
         self.catch_up(view);
-        if !std::mem::take(&mut self.is_behind) {
-            return Vec::new();
-        }
-        self.scores.all().filter_map(|shape| shape.sample.clone()).collect()
+        std::mem::take(&mut self.is_behind)
     }
 
-    /// Scores nodes that have changed, and caches the scores.
-    pub(crate) fn ask(&mut self, query: &Query<'_>, view: &View, nodes: &[NodeRef]) {
-        let key = key(query);
-        let Some(shape) = self.scores.get_mut(&key) else { return };
-        let mut by_place = std::mem::take(&mut shape.by_place);
+    /// Works out what nodes lose that have changed.
+    pub(crate) fn score(&self, query: &Query<'_>, view: &View, nodes: &[NodeRef], scores: &mut ShapeScores) {
+        scores.renew(self.number, query);
         for asked in nodes {
             if self.nodes.get(asked.place as usize).is_some_and(|node| node.revision == asked.revision) {
-                self.known_worth(&mut by_place, query, view, *asked);
+                self.known_worth(&mut scores.losses, query, view, *asked);
             }
-        }
-        if let Some(shape) = self.scores.get_mut(&key) {
-            shape.by_place = by_place;
         }
     }
 
-    /// The best nodes by the cached scores of the first round.
-    pub(crate) fn best_scored(&self, query: &Query<'_>, nodes: &[NodeRef]) -> Vec<NodeRef> {
-        let Some(shape) = self.scores.get(&key(query)) else { return Vec::new() };
+    /// The best nodes by the known scores of the first round.
+    pub(crate) fn best_scored(&self, nodes: &[NodeRef], scores: &ShapeScores) -> Vec<NodeRef> {
         let rated = nodes.iter().filter_map(|asked| {
-            let worth = shape.by_place.get(*asked)??;
+            let worth = scores.losses.get(*asked)??;
             Some(self.rated(*asked, &worth))
         });
         let mut rated: Vec<Rated> = rated.collect();
@@ -365,6 +320,13 @@ impl FragmentationScorer {
         self.allocatable(free).soft_taints(cpu_milli)
     }
 
+    #[cfg(test)]
+    pub(crate) fn sums(&mut self) -> String {
+        // Hardware of nodes that are gone stays known.
+        self.sums.free.retain(|free| *free > 0);
+        format!("{:?}", self.sums)
+    }
+
     fn allocatable(&mut self, node: FreeCapacity) -> Allocatable {
         let node = node.sorted();
         if let Some(known) = self.allocatable.get(&node) {
@@ -376,15 +338,6 @@ impl FragmentationScorer {
         let allocatable = self.forecast.allocatable(&node);
         self.allocatable.insert(node, allocatable);
         allocatable
-    }
-}
-
-// === impl ShapeScores ===
-
-impl ShapeScores {
-    fn new(query: &Query<'_>) -> Self {
-        let sample = (!query.takes_a_search()).then(|| Arc::new(query.demand.clone()));
-        Self { sample, ..Self::default() }
     }
 }
 
@@ -453,10 +406,6 @@ impl Rated {
 fn spread(nodes: &[NodeRef], most: usize) -> impl Iterator<Item = NodeRef> {
     let step = nodes.len().div_ceil(most).max(1);
     (0..step).flat_map(move |first| nodes.iter().skip(first).step_by(step).copied())
-}
-
-fn key(query: &Query<'_>) -> Key {
-    (query.demand.shape(), query.demand.requests.cpu_milli)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "costs of a node: small, and none below 0")]

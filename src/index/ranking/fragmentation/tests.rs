@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use divvy_api::gpunode::GpuNode;
 use divvy_api::pod::wire::Resources;
-use divvy_api::{Cores, GpuRequest, Memory, MemoryAmount};
+use divvy_api::{ContainerKind, Cores, GpuRequest, Memory, MemoryAmount};
 use divvy_placement::{Expected, Kind};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
 use crate::demand::{Demand, SchedulingConfig};
-use crate::fixture::{node, pod, share, status};
+use crate::fixture::{container, node, pod, share, status};
 use crate::pod::PodView;
 use crate::unpoisoned;
 use crate::{Index, NodeObject};
@@ -21,21 +21,41 @@ const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Report { node: usize, cards: usize, utilization: u32, shares: Vec<(usize, u64, u32)> },
+    Report {
+        node: usize,
+        cards: usize,
+        utilization: u32,
+        shares: Vec<(usize, u64, u32)>,
+    },
     Delete(usize),
     Machine(usize, u32),
-    Bound { pod: usize, node: usize, cpu: u32 },
+    Bound {
+        pod: usize,
+        node: usize,
+        cpu: u32,
+    },
     Ended(usize),
-    Reserved { cards: u32, gib: u64 },
-    NodeRef { cards: u32, gib: u64, cores: u32, cpu: u32 },
+    Reserved {
+        cards: u32,
+        gib: u64,
+    },
+    NodeRef {
+        cards: u32,
+        gib: u64,
+        cores: u32,
+        cpu: u32,
+        is_mixed: bool,
+    },
     AskedInAdvance,
-    Expected,
+    /// One of two sets of requests.
+    Expected(usize),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
     let shares = prop::collection::vec((0..4usize, 1u64..20, 0u32..50), 0..4);
     // Few, so that they come again after nodes have changed.
-    let asked = (0u32..3, select(vec![4u64, 30]), select(vec![0u32, 40, 100]), select(vec![0u32, 4000]));
+    let amounts = (select(vec![4u64, 30]), select(vec![0u32, 40, 100]), select(vec![0u32, 4000]));
+    let asked = (0u32..3, amounts, prop::bool::weighted(0.3));
     prop_oneof![
         4 => (0..6usize, 1..5usize, select(vec![0, 50, 100]), shares)
             .prop_map(|(node, cards, utilization, shares)| Step::Report { node, cards, utilization, shares }),
@@ -44,9 +64,9 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (0..5usize, 0..6usize, 0u32..9000).prop_map(|(pod, node, cpu)| Step::Bound { pod, node, cpu }),
         1 => (0..5usize).prop_map(Step::Ended),
         3 => (1u32..3, 1u64..30).prop_map(|(cards, gib)| Step::Reserved { cards, gib }),
-        4 => asked.prop_map(|(cards, gib, cores, cpu)| Step::NodeRef { cards, gib, cores, cpu }),
+        4 => asked.prop_map(|(cards, (gib, cores, cpu), is_mixed)| Step::NodeRef { cards, gib, cores, cpu, is_mixed }),
         2 => Just(Step::AskedInAdvance),
-        1 => Just(Step::Expected),
+        2 => (0..2usize).prop_map(Step::Expected),
     ]
 }
 
@@ -131,8 +151,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn cached_scores_equal_scores_of_a_fresh_index(mix in mix(), steps in prop::collection::vec(steps(), 1..60)) {
-        let (index, mut cluster) = (index(&mix), Cluster::default());
+    fn cached_scores_equal_scores_of_a_fresh_index(mixes in [mix(), mix()], steps in prop::collection::vec(steps(), 1..60)) {
+        let (index, mut cluster) = (index(&mixes[0]), Cluster::default());
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Report { node: at, cards, utilization, shares } => {
@@ -154,7 +174,7 @@ proptest! {
                     cluster.node_objects.insert(at, cpu);
                 }
                 Step::AskedInAdvance => index.snapshot().score_in_advance(),
-                Step::Expected => index.expect(mix.clone()),
+                Step::Expected(at) => index.expect(mixes[at].clone()),
                 Step::Bound { pod, node, cpu } => {
                     let pod = without_cards(pod, node, cpu);
                     index.apply_pod(&pod, Instant::now());
@@ -175,10 +195,13 @@ proptest! {
                     bound.annotations.insert(divvy_api::names::annotation::PLANNED.to_owned(), planned);
                     cluster.pods.insert(bound.uid.clone(), bound);
                 }
-                Step::NodeRef { cards, gib, cores, cpu } => {
+                Step::NodeRef { cards, gib, cores, cpu, is_mixed } => {
                     let mut asked = PodView { requests: Resources::of_cpu(cpu), ..pod("a", cards, gib, cores) };
                     if cards == 0 {
                         asked.containers.clear();
+                    } else if is_mixed {
+                        // Its plan takes a search.
+                        asked.containers.push(container("other", ContainerKind::App, 1, 10, 20));
                     }
                     prop_assert_eq!(ranked(&index, &asked), ranked(&cluster.anew(&index), &asked));
                 }
@@ -190,10 +213,7 @@ proptest! {
         ranked(&anew, &asked);
         let sums = |index: &Index| {
             let snapshot = index.snapshot();
-            let mut cached = unpoisoned(snapshot.scores.lock());
-            // Hardware of nodes that are gone stays known.
-            cached.scorer.sums.free.retain(|free| *free > 0);
-            format!("{:?}", cached.scorer.sums)
+            unpoisoned(snapshot.scores.lock()).sums()
         };
         prop_assert_eq!(sums(&index), sums(&anew));
     }
