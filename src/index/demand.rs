@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug, Write};
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use divvy_api::annotation::{self, AnnotationError, PolicyName, Preferences, RequestAnnotation};
 use divvy_api::config::{ClusterConfig, ClusterConfigError, Scheduling, Switch};
@@ -38,6 +39,8 @@ pub struct SchedulingConfig {
     pub planned: PlannedPods,
     /// Pods of lower priority are evicted for those that are planned here.
     pub preempts: bool,
+    /// Longest time for which GPUs are reserved for a pod that its scheduler has been told of.
+    pub nomination_timeout: Duration,
 }
 
 /// For which pods the leader chooses nodes, which their scheduler finds nominated; none by default.
@@ -138,6 +141,7 @@ impl Default for SchedulingConfig {
             load_aware: false,
             planned: PlannedPods::default(),
             preempts: false,
+            nomination_timeout: Duration::from_secs(600),
         }
     }
 }
@@ -163,6 +167,7 @@ impl TryFrom<&ClusterConfig> for SchedulingConfig {
                 groups_alone: config.scheduling == Scheduling::Extender,
             },
             preempts: false,
+            nomination_timeout: Duration::from_secs(config.nomination_timeout_seconds.get().into()),
         })
     }
 }

@@ -52,6 +52,8 @@ macro_rules! node_keys {
             scheduling: $crate::config::Scheduling = $crate::config::Scheduling::default(),
             /// Schedulers that try status.nominatedNodeName first: their pods get the scheduling gate with gates, and those of groups with extender
             schedulers: $crate::config::List<String> = $crate::config::List(vec![$crate::config::DEFAULT_SCHEDULER.to_owned()]),
+            /// Seconds for which GPUs are reserved for a pod on its nominated node before its scheduler binds it: 30 to 86400
+            nomination_timeout_seconds: $crate::config::Within<30, 86400> = $crate::config::Within::new(600),
         } $($rest)* }
     };
 }

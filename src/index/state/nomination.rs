@@ -12,7 +12,7 @@ use crate::demand::Demand;
 use crate::nodes::Holder;
 use crate::pod::PodView;
 use crate::state::queue::Why;
-use crate::state::{BOUND_WITHIN, REPORTED_WITHIN, Reservation, Source};
+use crate::state::{BOUND_WITHIN, Reservation, Source};
 
 // === impl ClusterState ===
 
@@ -73,7 +73,7 @@ impl ClusterState {
                 let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
                 touched.extend(self.reserve(uid, read));
             }
-            None => touched.extend(self.nominate(&demand, &node, now + REPORTED_WITHIN)),
+            None => touched.extend(self.nominate(&demand, &node, now + self.config.nomination_timeout)),
         }
         touched
     }
@@ -109,7 +109,7 @@ impl ClusterState {
     /// Longest time for which GPUs are reserved for a pod that its scheduler is to bind. One that has turned it down looks at it
     /// again at an event, which may be the one by which it was planned, or none.
     fn bound_within(&self, uid: &str) -> Duration {
-        if self.queue.was_turned_down(uid) { BOUND_WITHIN } else { REPORTED_WITHIN }
+        if self.queue.was_turned_down(uid) { BOUND_WITHIN } else { self.config.nomination_timeout }
     }
 
     /// The nomination of a pod has been written.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use divvy_api::config::{ClusterConfig, List, Within};
 use divvy_api::names::GATE;
 use divvy_api::pod::wire::Resources;
 use k8s_openapi::jiff::Timestamp;
@@ -224,6 +225,29 @@ fn gate_goes_from_pods_that_request_nothing() {
     assert_eq!(steps(&off, now).len(), 2, "the mode has changed");
     off.ungated("q");
     assert_eq!(steps(&off, now).len(), 1);
+}
+
+#[test]
+fn nomination_that_no_scheduler_follows_ends() {
+    let config = ClusterConfig {
+        schedulers: List(vec!["ours".to_owned()]),
+        nomination_timeout_seconds: Within::new(90),
+        ..ClusterConfig::default()
+    };
+    let index = Index::new((&config).try_into().expect("a configuration"));
+    let now = Instant::now();
+    index.apply_gpu_node("n1", &node("n1", 1));
+    index.apply_node("n1", NodeObject::default());
+    let p = gated("p", 1, 30, 0);
+    index.apply_pod(&p, now);
+    let [step] = steps(&index, now).try_into().expect("one step");
+    index.nominated("p", now);
+    index.apply_pod(&nominated(&p, &step), now);
+    let held_after = |seconds| {
+        index.expire(now + Duration::from_secs(seconds));
+        held(&index, "n1").iter().sum::<u64>()
+    };
+    assert_eq!([held_after(89), held_after(90)], [30, 0]);
 }
 
 #[test]
