@@ -1,7 +1,7 @@
 //! The configuration of divvy-webhook: every key once, and what the keys must agree on. `divvy_runtime::settings` says how they
 //! are written and which source wins.
 //!
-//! From resourceCount to schedulers they are those of the cluster's configuration, which daemons share.
+//! From resourceCount to nominationTimeoutSeconds they are those of the cluster's configuration, which daemons share.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

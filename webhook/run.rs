@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use axum::Router;
 use divvy_api::installation::{API_SERVICE, SECRET, WEBHOOK};
 use divvy_index::Index;
 use divvy_runtime::api_server::ApiServer;
@@ -72,7 +73,9 @@ struct Parts {
     config: Config,
     api_server: ApiServer,
     index: Arc<Index>,
+    watches: Watches,
     sync_status: watch::Receiver<SyncStatus>,
+    aggregated_api: Option<AggregatedApi>,
     /// The certificate of reviews and queries.
     identity: Identity,
     /// The certificates that the webhook issues itself, which are those of the extender.
@@ -81,7 +84,26 @@ struct Parts {
     serving: watch::Receiver<u64>,
     calls: TaskTracker,
     metrics: Metrics,
+    /// Cancelled when new calls are still answered, and connections are no longer kept open.
+    retired: CancellationToken,
     stop: CancellationToken,
+}
+
+/// What a single task each changes of the parts, or has for itself.
+struct Ends {
+    leads: watch::Sender<Leader>,
+    serves: watch::Sender<u64>,
+    registry: Registry,
+}
+
+/// Open sockets, none of which is served yet.
+struct Listeners {
+    reviews: TcpListener,
+    queries: TcpListener,
+    pages: TcpListener,
+    admin: TcpListener,
+    extender: Option<TcpListener>,
+    aggregated_api: Option<TcpListener>,
 }
 
 /// The whole program.
@@ -100,99 +122,32 @@ async fn run(config: Config, mut context: Context) -> anyhow::Result<Next> {
     info!(version = env!("CARGO_PKG_VERSION"), pod = &*config.pod_name, "starting divvy-webhook");
     let text: Arc<str> = divvy_runtime::settings::to_yaml(&config).into();
     text.lines().for_each(|line| info!("config: {line}"));
-    let review_listener = listen("listenAddress", config.listen_address).await?;
-    let query_listener = listen("queryAddress", config.query_address).await?;
-    let metrics_listener = listen("metricsAddress", config.metrics_address).await?;
-    let admin_listener = listen("adminAddress", config.admin_address.get()).await?;
-    let extender_listener = listen_if_served("extenderAddress", settings::extender_address(&config)).await?;
-    let aggregated_api_listener =
-        listen_if_served("aggregatedApiAddress", settings::aggregated_api_address(&config)).await?;
+    let listeners = Listeners::open(&config).await?;
     let api_server = settings::api_server(&config).await?;
+    let (parts, Ends { leads, serves, registry }) = Parts::new(config, api_server, context.stop.clone());
 
-    let index = Arc::new(Index::new(settings::reading(&config)));
-    let mut registry = Registry::default();
-    let aggregated_api = AggregatedApi::new(config.aggregated_api, &mut registry);
-    let watches =
-        Watches::new(api_server.clone(), Arc::clone(&index), aggregated_api.as_ref().map(|api| api.store.clone()));
-    let (leads, leader) = watch::channel(Leader::Nobody);
-    let (serves, serving) = watch::channel(0);
-    let (stops, stopping) = watch::channel(false);
-    let sync_status = watches.sync_status();
-    let stop = context.stop.clone();
-    let issued = Identity::unknown();
-    let identity = if settings::certificate_files(&config).is_some() { Identity::unknown() } else { issued.clone() };
-    let metrics = Metrics::register(&mut registry, &index, leading(&leader));
-    let calls = TaskTracker::new();
-    let parts =
-        Parts { config, api_server, index, sync_status, identity, issued, leader, serving, calls, metrics, stop };
-    let (config, stop) = (&parts.config, &parts.stop);
-
-    let tasks = &mut context.tasks;
-    tasks.spawn_endless("watches", watches.clone().run());
-    let retired = CancellationToken::new();
-    let until_stop = || Connections::until(retired.clone(), stop.clone());
-    let connections = until_stop();
-    let endpoint = ExtenderEndpoint::new(parts.client(), &config.namespace, settings::address(config));
-    let leader = parts.leader.clone();
-    let requests = parts.api_server.requests.clone();
-    let leadership =
-        Leadership { watches, leader, serving: serves, requests, endpoint, connections: connections.clone() };
-    tasks.spawn_endless("leadership", leadership.run());
-    tasks.spawn_endless("expiry", expire(Arc::clone(&parts.index)));
-    tasks.spawn_endless("precomputation", score_in_advance(Arc::clone(&parts.index)));
-    let events = PodEvents::new(parts.api_server.clone(), Arc::clone(&parts.index), &config.pod_name);
-    tasks.spawn_endless("pod events", events.run(leading(&parts.leader)));
-    let readiness = Readiness::new(parts.api_server.clone(), Arc::clone(&parts.index));
-    tasks.spawn_endless("readiness", readiness.run(leading(&parts.leader)));
-    let enabled = config.soft_taints == Switch::On;
-    let soft_taints =
-        SoftTaints::new(parts.api_server.clone(), Arc::clone(&parts.index), parts.sync_status.clone(), enabled);
-    tasks.spawn_endless("soft taints", soft_taints.run(leading(&parts.leader)));
-    tasks.spawn_endless("planner", parts.planner().run());
-    parts.keep_certificates(tasks);
-    tasks.spawn("lease", parts.elect(leads, retired.clone()));
-    let tls = tls::for_everybody(parts.identity.clone()).context("TLS")?;
-    let routes = |listener, router| Served { router, panics: parts.metrics.panics(listener) };
-    let (reviews, queries) = (routes("reviews", parts.reviews().router()), routes("queries", parts.queries().router()));
-    tasks.spawn("reviews", serve(review_listener, Some(tls.clone()), REVIEWS, reviews, until_stop()));
-    tasks.spawn("queries", serve(query_listener, Some(tls), QUERIES, queries, until_stop()));
-    if let Some(listener) = extender_listener {
-        let wake_ups = WakeUps::new(parts.api_server.clone(), Arc::clone(&parts.index));
-        tasks.spawn_endless("wake-ups", wake_ups.run(leading(&parts.leader)));
-        let expiration = match config.allow_unauthenticated_scheduler {
-            Switch::Off => Some(parts.metrics.scheduler_certificate.clone()),
-            Switch::On => {
-                let address = config.extender_address;
-                warn!("allowUnauthenticatedScheduler is on: any client that reaches {address} can bind pods");
-                None
-            }
-        };
-        let tls = tls::for_scheduler(parts.issued.clone(), expiration).context("TLS of the extender")?;
-        let scheduling = routes("extender", parts.scheduling().router());
-        tasks.spawn("extender", serve(listener, Some(tls), SCHEDULING, scheduling, connections));
+    let connections = parts.connections();
+    parts.follow_cluster(serves, connections.clone(), &mut context.tasks);
+    parts.keep_certificates(&mut context.tasks);
+    context.tasks.spawn("lease", parts.elect(leads));
+    let admin = listeners.admin;
+    parts.serve_clients(listeners.reviews, listeners.queries, &mut context.tasks)?;
+    if let Some(listener) = listeners.extender {
+        parts.serve_scheduler(listener, connections, &mut context.tasks)?;
     }
-    if let Some((api, listener)) = aggregated_api.clone().zip(aggregated_api_listener) {
-        parts.serve_aggregated_api(api, listener, until_stop(), tasks)?;
+    if let Some((api, listener)) = parts.aggregated_api.clone().zip(listeners.aggregated_api) {
+        parts.serve_aggregated_api(api, listener, &mut context.tasks)?;
     }
-    let pages = Pages {
-        registry: registry.into(),
-        sync_status: parts.sync_status.clone(),
-        identities: [parts.identity.clone(), parts.issued.clone()],
-        front_proxy: aggregated_api.as_ref().map(|api| api.front_proxy.clone()),
-        stopping,
-    };
-    let pages = routes("pages", pages.router());
-    tasks.spawn("pages", serve(metrics_listener, None, PAGES, pages, until_stop()));
-    let state = parts.debug(aggregated_api);
-    context.serve_admin(admin_listener, admin_router(text), move || state.read());
+    parts.serve_pages(listeners.pages, registry, &mut context.tasks);
+    let state = parts.debug();
+    context.serve_admin(admin, admin_router(text), move || state.read());
 
-    let delay = config.shutdown_delay.get();
+    let delay = parts.config.shutdown_delay.get();
     let retire = async {
-        stops.send_replace(true);
-        retired.cancel();
+        parts.retired.cancel();
         tokio::time::sleep(delay).await;
     };
-    let patience = config.drain_timeout.get();
+    let patience = parts.config.drain_timeout.get();
     context.until_over(std::future::pending(), retire, patience).await
 }
 
@@ -230,11 +185,135 @@ async fn score_in_advance(index: Arc<Index>) {
     }
 }
 
+// === impl Listeners ===
+
+impl Listeners {
+    async fn open(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            reviews: listen("listenAddress", config.listen_address).await?,
+            queries: listen("queryAddress", config.query_address).await?,
+            pages: listen("metricsAddress", config.metrics_address).await?,
+            admin: listen("adminAddress", config.admin_address.get()).await?,
+            extender: listen_if_served("extenderAddress", settings::extender_address(config)).await?,
+            aggregated_api: listen_if_served("aggregatedApiAddress", settings::aggregated_api_address(config)).await?,
+        })
+    }
+}
+
 // === impl Parts ===
 
 impl Parts {
+    fn new(config: Config, api_server: ApiServer, stop: CancellationToken) -> (Self, Ends) {
+        let index = Arc::new(Index::new(settings::reading(&config)));
+        let mut registry = Registry::default();
+        let aggregated_api = AggregatedApi::new(config.aggregated_api, &mut registry);
+        let store = aggregated_api.as_ref().map(|api| api.store.clone());
+        let watches = Watches::new(api_server.clone(), Arc::clone(&index), store);
+        let (leads, leader) = watch::channel(Leader::Nobody);
+        let (serves, serving) = watch::channel(0);
+        let issued = Identity::unknown();
+        let has_files = settings::certificate_files(&config).is_some();
+        let parts = Self {
+            sync_status: watches.sync_status(),
+            identity: if has_files { Identity::unknown() } else { issued.clone() },
+            metrics: Metrics::register(&mut registry, &index, leading(&leader)),
+            calls: TaskTracker::new(),
+            retired: CancellationToken::new(),
+            config,
+            api_server,
+            index,
+            watches,
+            aggregated_api,
+            issued,
+            leader,
+            serving,
+            stop,
+        };
+        (parts, Ends { leads, serves, registry })
+    }
+
     fn client(&self) -> Client {
         self.api_server.client.clone()
+    }
+
+    /// Connections of a listener, which are closed once this replica has retired.
+    fn connections(&self) -> Connections {
+        Connections::until(self.retired.clone(), self.stop.clone())
+    }
+
+    fn served(&self, listener: &'static str, router: Router) -> Served {
+        Served { router, panics: self.metrics.panics(listener) }
+    }
+
+    /// Starts what fills the index, and what the leader does with it. `connections` are those of the scheduler.
+    fn follow_cluster(&self, serves: watch::Sender<u64>, connections: Connections, tasks: &mut Tasks) {
+        let Self { config, api_server, index, watches, leader, .. } = self;
+        tasks.spawn_endless("watches", watches.clone().run());
+        let leadership = Leadership {
+            watches: watches.clone(),
+            leader: leader.clone(),
+            serving: serves,
+            requests: api_server.requests.clone(),
+            endpoint: ExtenderEndpoint::new(self.client(), &config.namespace, settings::address(config)),
+            connections,
+        };
+        tasks.spawn_endless("leadership", leadership.run());
+        tasks.spawn_endless("expiry", expire(Arc::clone(index)));
+        tasks.spawn_endless("precomputation", score_in_advance(Arc::clone(index)));
+        let events = PodEvents::new(api_server.clone(), Arc::clone(index), &config.pod_name);
+        tasks.spawn_endless("pod events", events.run(leading(leader)));
+        let readiness = Readiness::new(api_server.clone(), Arc::clone(index));
+        tasks.spawn_endless("readiness", readiness.run(leading(leader)));
+        let enabled = config.soft_taints == Switch::On;
+        let soft_taints = SoftTaints::new(api_server.clone(), Arc::clone(index), self.sync_status.clone(), enabled);
+        tasks.spawn_endless("soft taints", soft_taints.run(leading(leader)));
+        tasks.spawn_endless("planner", self.planner().run());
+    }
+
+    /// Serves reviews and queries.
+    fn serve_clients(&self, reviews: TcpListener, queries: TcpListener, tasks: &mut Tasks) -> anyhow::Result<()> {
+        let tls = tls::for_everybody(self.identity.clone()).context("TLS")?;
+        let served = self.served("reviews", self.reviews().router());
+        tasks.spawn("reviews", serve(reviews, Some(tls.clone()), REVIEWS, served, self.connections()));
+        let served = self.served("queries", self.queries().router());
+        tasks.spawn("queries", serve(queries, Some(tls), QUERIES, served, self.connections()));
+        Ok(())
+    }
+
+    /// Serves the extender, and has the scheduler look again at pods that may fit now.
+    fn serve_scheduler(
+        &self,
+        listener: TcpListener,
+        connections: Connections,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<()> {
+        let wake_ups = WakeUps::new(self.api_server.clone(), Arc::clone(&self.index));
+        tasks.spawn_endless("wake-ups", wake_ups.run(leading(&self.leader)));
+        let expiration = match self.config.allow_unauthenticated_scheduler {
+            Switch::Off => Some(self.metrics.scheduler_certificate.clone()),
+            Switch::On => {
+                let address = self.config.extender_address;
+                warn!("allowUnauthenticatedScheduler is on: any client that reaches {address} can bind pods");
+                None
+            }
+        };
+        let tls = tls::for_scheduler(self.issued.clone(), expiration).context("TLS of the extender")?;
+        let served = self.served("extender", self.scheduling().router());
+        tasks.spawn("extender", serve(listener, Some(tls), SCHEDULING, served, connections));
+        Ok(())
+    }
+
+    /// Serves /metrics, /healthz and /readyz.
+    fn serve_pages(&self, listener: TcpListener, registry: Registry, tasks: &mut Tasks) {
+        let pages = Pages {
+            registry: registry.into(),
+            sync_status: self.sync_status.clone(),
+            identities: [self.identity.clone(), self.issued.clone()],
+            front_proxy: self.aggregated_api.as_ref().map(|api| api.front_proxy.clone()),
+            retired: self.retired.clone(),
+        };
+        let served = self.served("pages", pages.router());
+        tasks.spawn("pages", serve(listener, None, PAGES, served, self.connections()));
     }
 
     /// Starts rotation of the certificates, and of caBundle with them.
@@ -251,14 +330,10 @@ impl Parts {
     }
 
     /// Serves the aggregated API to the front proxy, and keeps caBundle of its APIService where we issue the certificate.
-    fn serve_aggregated_api(
-        &self,
-        api: AggregatedApi,
-        listener: TcpListener,
-        connections: Connections,
-        tasks: &mut Tasks,
-    ) -> anyhow::Result<()> {
-        let (api_server, front_proxy) = (self.api_server.clone(), api.front_proxy.clone());
+    fn serve_aggregated_api(&self, api: AggregatedApi, listener: TcpListener, tasks: &mut Tasks) -> anyhow::Result<()> {
+        let api_server = self.api_server.clone();
+        let front_proxy = api.front_proxy.clone();
+        let connections = self.connections();
         if settings::certificate_files(&self.config).is_none() {
             let bundle = Bundles::Api(API_SERVICE.to_owned(), settings::service(&self.config));
             let keep = keep_bundle(api_server.clone(), bundle, self.identity.clone(), self.stop.clone());
@@ -266,16 +341,18 @@ impl Parts {
         }
         tasks.spawn_endless("front proxy", front_proxy.clone().follow(api_server, connections.clone()));
         let tls = tls::for_clients(self.identity.clone(), front_proxy).context("TLS of the aggregated API")?;
-        let served = Served { router: api.router(), panics: self.metrics.panics("aggregated_api") };
+        let served = self.served("aggregated_api", api.router());
         tasks.spawn("aggregated API", serve(listener, Some(tls), AGGREGATION, served, connections));
         Ok(())
     }
 
-    /// Takes part in the leader election until `retired`.
-    fn elect(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
-        let (api_server, candidate) = (self.api_server.clone(), settings::candidate(&self.config));
+    /// Takes part in the leader election until this replica has retired.
+    fn elect(&self, leads: watch::Sender<Leader>) -> impl Future<Output = ()> + use<> {
+        let api_server = self.api_server.clone();
+        let candidate = settings::candidate(&self.config);
         let namespace = self.config.namespace.to_string();
         let calls = self.calls.clone();
+        let retired = self.retired.clone();
         async move { lease::run(api_server, &namespace, WEBHOOK, candidate, leads, &calls, retired).await }
     }
 
@@ -311,12 +388,12 @@ impl Parts {
         }
     }
 
-    fn debug(&self, aggregated_api: Option<AggregatedApi>) -> DebugState {
+    fn debug(&self) -> DebugState {
         DebugState {
             index: Arc::clone(&self.index),
             leader: self.leader.clone(),
             sync_status: self.sync_status.clone(),
-            aggregated_api,
+            aggregated_api: self.aggregated_api.clone(),
         }
     }
 

@@ -8,6 +8,7 @@ use axum::routing::get;
 use divvy_runtime::pages::{self, Readiness};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::aggregated_api::front_proxy::FrontProxy;
 use crate::tls::Identity;
@@ -25,7 +26,7 @@ pub struct Pages {
     /// For `/readyz`: whether kube-apiserver would be let in to the aggregated API, where it is served.
     pub front_proxy: Option<FrontProxy>,
     /// For `/readyz`: whether the process is shutting down.
-    pub stopping: watch::Receiver<bool>,
+    pub retired: CancellationToken,
 }
 
 /// The route of `adminAddress` beside `/debug`; `config` is the effective configuration.
@@ -51,7 +52,7 @@ impl Pages {
     fn missing(&self) -> Vec<String> {
         let sync_status = self.sync_status.borrow();
         let why = |kind| sync_status.problem(kind).map(|why| format!(": {why}")).unwrap_or_default();
-        let stopping = self.stopping.borrow().then(|| "stopping".to_owned());
+        let stopping = self.retired.is_cancelled().then(|| "stopping".to_owned());
         let awaited = sync_status.unlisted().filter(|kind| !sync_status.is_waived(*kind));
         let unlisted = awaited.map(|kind| format!("{} not listed yet{}", kind.as_str(), why(kind)));
         let is_unknown = self.identities.iter().any(|identity| identity.now().is_none());
