@@ -104,10 +104,13 @@ pub async fn serve(
     served: Served,
     connections: Connections,
 ) {
-    let (running, places) = (TaskTracker::new(), Places::new(limits));
+    let running = TaskTracker::new();
+    let places = Places::new(limits);
     while let Some((stream, address)) = connections.stop.run_until_cancelled(Listener::accept(&mut listener)).await {
         let place = places.take(address.ip());
-        let (tls, served, end) = (tls.clone(), served.clone(), connections.open());
+        let tls = tls.clone();
+        let served = served.clone();
+        let end = connections.open();
         running.spawn(async move {
             let ended = tokio::select! {
                 biased;
@@ -163,9 +166,12 @@ async fn talk(
     http.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(SILENCE);
     let mut stream = TimeoutStream::new(stream);
     stream.set_read_timeout(Some(SILENCE));
-    let (stream, connection) = (TokioIo::new(Box::pin(stream)), Connection(end.clone()));
+    let stream = TokioIo::new(Box::pin(stream));
+    let connection = Connection(end.clone());
     let answer = service_fn(|request: Request<Incoming>| {
-        let (served, call, retire) = (served.clone(), place.call(), retire.clone());
+        let served = served.clone();
+        let call = place.call();
+        let retire = retire.clone();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(address));
         request.extensions_mut().insert(connection.clone());

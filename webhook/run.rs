@@ -125,7 +125,8 @@ async fn run(config: Config, mut context: Context) -> anyhow::Result<Next> {
     let calls = TaskTracker::new();
     let parts =
         Parts { config, api_server, index, sync_status, identity, issued, leader, serving, calls, metrics, stop };
-    let (config, stop) = (&parts.config, &parts.stop);
+    let config = &parts.config;
+    let stop = &parts.stop;
 
     let tasks = &mut context.tasks;
     tasks.spawn_endless("watches", watches.clone().run());
@@ -153,7 +154,8 @@ async fn run(config: Config, mut context: Context) -> anyhow::Result<Next> {
     tasks.spawn("lease", parts.elect(leads, retired.clone()));
     let tls = tls::for_everybody(parts.identity.clone()).context("TLS")?;
     let routes = |listener, router| Served { router, panics: parts.metrics.panics(listener) };
-    let (reviews, queries) = (routes("reviews", parts.reviews().router()), routes("queries", parts.queries().router()));
+    let reviews = routes("reviews", parts.reviews().router());
+    let queries = routes("queries", parts.queries().router());
     tasks.spawn("reviews", serve(review_listener, Some(tls.clone()), REVIEWS, reviews, until_stop()));
     tasks.spawn("queries", serve(query_listener, Some(tls), QUERIES, queries, until_stop()));
     if let Some(listener) = extender_listener {
@@ -239,7 +241,9 @@ impl Parts {
 
     /// Starts rotation of the certificates, and of caBundle with them.
     fn keep_certificates(&self, tasks: &mut Tasks) {
-        let (service, issued, stop) = (settings::service(&self.config), self.issued.clone(), self.stop.clone());
+        let service = settings::service(&self.config);
+        let issued = self.issued.clone();
+        let stop = self.stop.clone();
         let keep = keep_secret(self.api_server.clone(), SECRET.to_owned(), service, issued.clone(), stop.clone());
         tasks.spawn("certificate", keep);
         if let Some(files) = settings::certificate_files(&self.config) {
@@ -258,7 +262,8 @@ impl Parts {
         connections: Connections,
         tasks: &mut Tasks,
     ) -> anyhow::Result<()> {
-        let (api_server, front_proxy) = (self.api_server.clone(), api.front_proxy.clone());
+        let api_server = self.api_server.clone();
+        let front_proxy = api.front_proxy.clone();
         if settings::certificate_files(&self.config).is_none() {
             let bundle = Bundles::Api(API_SERVICE.to_owned(), settings::service(&self.config));
             let keep = keep_bundle(api_server.clone(), bundle, self.identity.clone(), self.stop.clone());
@@ -273,7 +278,8 @@ impl Parts {
 
     /// Takes part in the leader election until `retired`.
     fn elect(&self, leads: watch::Sender<Leader>, retired: CancellationToken) -> impl Future<Output = ()> + use<> {
-        let (api_server, candidate) = (self.api_server.clone(), settings::candidate(&self.config));
+        let api_server = self.api_server.clone();
+        let candidate = settings::candidate(&self.config);
         let namespace = self.config.namespace.to_string();
         let calls = self.calls.clone();
         async move { lease::run(api_server, &namespace, WEBHOOK, candidate, leads, &calls, retired).await }

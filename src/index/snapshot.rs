@@ -158,7 +158,8 @@ impl Snapshot {
     }
 
     fn rank_nodes(&self, query: &Query<'_>, nodes: Vec<NodeRef>, all: bool) -> Ranking {
-        let (view, own) = (&self.view, self.pod.reserved_at);
+        let view = &self.view;
+        let own = self.pod.reserved_at;
         let mut ranking = Ranking::default();
         let by_fragmentation = query.looks_ahead(view.expected());
         let by_cost = |nodes: &[NodeRef]| self.scores().scorer.rank(query, view, (nodes, all), own);

@@ -275,7 +275,8 @@ impl Cluster {
         let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
         self.ask(async {
             let mut body = pin!(self.client.request_stream(request?).await?);
-            let (mut end, mut before) = (Vec::new(), 0);
+            let mut end = Vec::new();
+            let mut before = 0;
             loop {
                 let part = body.fill_buf().await.map_err(kube::Error::ReadEvents)?;
                 if part.is_empty() {

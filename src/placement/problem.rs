@@ -119,7 +119,8 @@ impl<'a> Problem<'a> {
     /// What a step takes of a card; an error if that isn't the part that it asks for, and the card is smaller than the part, or if
     /// the card isn't for parts.
     fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
-        let (request, memory) = (&self.steps[step].request, self.cards()[card].memory);
+        let request = &self.steps[step].request;
+        let memory = self.cards()[card].memory;
         if self.sharing != Sharing::Part && !request.is_within(memory) {
             return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
         }

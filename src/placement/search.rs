@@ -55,7 +55,8 @@ struct Undo(Option<Share>);
 impl<'a> Search<'a> {
     /// An error if a step has no choice, whatever is chosen for the others.
     pub(crate) fn new(problem: &'a Problem<'a>, policy: &'a Policy) -> Result<Self, NoPlan> {
-        let (steps, order) = (problem.steps.len(), order(problem)?);
+        let steps = problem.steps.len();
+        let order = order(problem)?;
         Ok(Self {
             problem,
             policy,

@@ -76,7 +76,8 @@ impl Share {
     /// The share's part of a duration, ns.
     pub const fn of_ns(self, ns: u64) -> u64 {
         // Split, because their product may not fit.
-        let (whole, parts) = (Self::WHOLE.0 as u64, self.0 as u64);
+        let whole = Self::WHOLE.0 as u64;
+        let parts = self.0 as u64;
         ns / whole * parts + ns % whole * parts / whole
     }
 

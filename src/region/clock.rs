@@ -203,7 +203,8 @@ impl Page {
 impl Busy {
     /// Counts one more busy container, by the sum of its processes' weights, with a guaranteed share, or none.
     pub fn add(&mut self, weight: u32, guaranteed: Share, priority: Option<Priority>) {
-        let (parts, nothing) = (guaranteed.parts(), u32::from(guaranteed.parts() == 0));
+        let parts = guaranteed.parts();
+        let nothing = u32::from(guaranteed.parts() == 0);
         self.tenants = self.tenants.saturating_add(1);
         self.weight = self.weight.saturating_add(weight);
         self.guaranteed = self.guaranteed.saturating_add(parts);

@@ -114,7 +114,8 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
         return Ok(None);
     }
     let account = process.account(position).ok_or(ERROR_NOT_PERMITTED)?;
-    let (is_first, estimate) = (false, Estimate::UNKNOWN);
+    let is_first = false;
+    let estimate = Estimate::UNKNOWN;
     let mut admitted = Admitted { process, position, account, stream, is_first, work, estimate, began_ns: now };
     admitted.wait_for_gate()?;
     admitted.is_first = known.is_none_or(tracks::StreamEntry::is_marked);

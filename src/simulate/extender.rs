@@ -163,7 +163,8 @@ fn uid(serial: u64) -> String {
 
 /// The pod as the API server has it.
 fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
-    let (names, request) = (ResourceNames::default(), gpu_request(kind.cards, kind.part));
+    let names = ResourceNames::default();
+    let request = gpu_request(kind.cards, kind.part);
     let mut limits = BTreeMap::from([(names.count.to_string(), request.cards.to_string())]);
     if let (false, MemoryAmount::Percent(percent)) = (request.is_exclusive(), request.memory) {
         limits.insert(names.memory_percentage.to_string(), percent.to_string());

@@ -58,7 +58,8 @@ pub fn pods(workload: &Workload, settings: &Settings) -> u64 {
 /// Runs by policy and seed, in the order of the settings; every policy is told what will come. `arrived` counts the pods
 /// of all runs.
 pub fn study(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Vec<Outcome>> {
-    let (Settings { policies, seeds, until }, target) = (settings, Target::of(workload));
+    let Settings { policies, seeds, until } = settings;
+    let target = Target::of(workload);
     let filled = |name: &Name| {
         let policy =
             |cluster: &Cluster| -> Box<dyn Policy> { name.policy(workload, cluster, &target, Scheduler::RANDOM) };

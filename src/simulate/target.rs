@@ -69,7 +69,8 @@ fn useless(host: &Host, free: u32, request: &Kind) -> u32 {
     if cards == 0 || host.cpu < cpu || !models.contain(host.model) {
         return free;
     }
-    let (mut fitting, mut too_small) = (0, 0);
+    let mut fitting = 0;
+    let mut too_small = 0;
     for card in &host.cards {
         let fits = card.covers(part);
         fitting += u32::from(fits);

@@ -102,7 +102,8 @@ pub enum TraceError {
 /// The nodes of a file.
 pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
     rows(file, NODE_COLUMNS, NODE_COLUMNS.len(), None, |row| {
-        let (name, cards) = (row.text(0)?, row.number(3, 0, MOST_CARDS)?);
+        let name = row.text(0)?;
+        let cards = row.number(3, 0, MOST_CARDS)?;
         let model = row.field(4).to_owned();
         if cards > 0 && model.is_empty() {
             return Err((4, format!("model is empty, but the node has {cards} GPUs")));
@@ -114,7 +115,8 @@ pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
 /// The pods of a file. `models` are those that there are, if that is known: a pod that asks for another is a mistake.
 pub fn pods(file: &Path, models: Option<&BTreeSet<&str>>) -> Result<Vec<TracePod>, TraceError> {
     rows(file, POD_COLUMNS, SHORT_POD, Some(CARD_MEMORY), |row| {
-        let (cards, milli) = (row.number(3, 0, MOST_CARDS)?, row.number(4, 0, 1000)?);
+        let cards = row.number(3, 0, MOST_CARDS)?;
+        let milli = row.number(4, 0, 1000)?;
         match (cards, milli) {
             (0, 1..) => return Err((4, format!("gpu_milli is {milli}, but num_gpu is 0: expected 0"))),
             (1.., 0) => return Err((4, "gpu_milli is 0, but num_gpu isn't: expected 1 to 1000".to_owned())),
@@ -123,8 +125,11 @@ pub fn pods(file: &Path, models: Option<&BTreeSet<&str>>) -> Result<Vec<TracePod
             }
             _ => {}
         }
-        let (name, cpu, memory) = (row.text(0)?, row.number(1, 0, MOST_CPU)?, row.number(2, 0, MOST_MEMORY)?);
-        let (card_memory, models) = (row.card_memory(milli)?, row.models(row.position(MODELS), models)?);
+        let name = row.text(0)?;
+        let cpu = row.number(1, 0, MOST_CPU)?;
+        let memory = row.number(2, 0, MOST_MEMORY)?;
+        let card_memory = row.card_memory(milli)?;
+        let models = row.models(row.position(MODELS), models)?;
         Ok(TracePod { name, cpu, memory, cards, milli, card_memory, models })
     })
 }

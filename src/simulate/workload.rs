@@ -257,7 +257,8 @@ fn kind(pod: &TracePod, models: &[String]) -> Kind {
 
 /// The kinds of these pods, and each pod by the number of its kind.
 fn numbered(pods: impl IntoIterator<Item = Kind>) -> (Vec<Kind>, Vec<usize>) {
-    let (mut kinds, mut known) = (Vec::new(), HashMap::new());
+    let mut kinds = Vec::new();
+    let mut known = HashMap::new();
     let number = |kind: Kind| {
         *known.entry(kind).or_insert_with(|| {
             kinds.push(kind);

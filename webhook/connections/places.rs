@@ -88,7 +88,8 @@ impl Places {
         } else if table.open.len() >= self.0.limits.connections {
             table.displace(|_| true);
         }
-        let (id, lost) = (table.tick(), CancellationToken::new());
+        let id = table.tick();
+        let lost = CancellationToken::new();
         let open = Open { address, lost: lost.clone(), use_: Use::Silent, since: id, calls: 0 };
         table.open.insert(id, open);
         Place { shared: Arc::clone(&self.0), id, lost }

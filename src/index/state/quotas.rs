@@ -312,7 +312,8 @@ impl Quota {
             Err(problem) => return Some(format!("GpuQuota {name} can't be read: {problem}")),
         };
         let is_beyond = |amount: &&Amount| {
-            let (wanted, used) = (amount.of(wanted), amount.of(used));
+            let wanted = amount.of(wanted);
+            let used = amount.of(used);
             wanted > 0 && limits.of(**amount).is_some_and(|hard| used.saturating_add(wanted) > hard)
         };
         let beyond: Vec<&Amount> = Amount::ALL.iter().filter(is_beyond).collect();

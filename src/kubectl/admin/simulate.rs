@@ -70,7 +70,8 @@ pub async fn run(args: SimulateArgs) -> anyhow::Result<CommandOutput> {
     let workload = Arc::new(Workload::read(nodes, pods).map_err(Misused::new)?);
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
-        let (workload, settings) = (Arc::clone(&workload), settings.clone());
+        let workload = Arc::clone(&workload);
+        let settings = settings.clone();
         move |arrived: &AtomicU64| study::study(&workload, &settings, arrived)
     })
     .await?;

@@ -87,7 +87,8 @@ pub async fn serve(
         context: cluster.context().map(str::to_owned),
         divvy_namespace,
     };
-    let (cluster, state) = (Arc::new(cluster), Arc::new(State::new(Index::new(config.clone()))));
+    let cluster = Arc::new(cluster);
+    let state = Arc::new(State::new(Index::new(config.clone())));
     for remark in told.remarks.drain(..) {
         write_stderr(&format!("{remark}\n"));
     }

@@ -152,7 +152,8 @@ impl Quota {
     }
 
     fn warning(&self) -> Option<String> {
-        let (Self { namespace, name, .. }, problem) = (self, self.problem.as_ref()?);
+        let Self { namespace, name, .. } = self;
+        let problem = self.problem.as_ref()?;
         Some(format!(
             "warning: GpuQuota {namespace}/{name} can't be read, so the namespace gets no more GPUs: {problem}"
         ))

@@ -113,7 +113,9 @@ impl Clock {
 
     fn run(mut self, mut view: impl FnMut(u64) -> Option<View>, stop: &CancellationToken) {
         // Below every revision of a ledger.
-        let (mut revision, mut look, mut refresh) = (0, 0, 0);
+        let mut revision = 0;
+        let mut look = 0;
+        let mut refresh = 0;
         while !stop.is_cancelled() {
             let now = now_ns();
             if now >= look {

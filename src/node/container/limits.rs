@@ -65,7 +65,8 @@ fn card((id, share): &(CardId, Share)) -> Card<'_> {
 
 fn share(card: Card<'_>) -> Result<(CardId, Share), String> {
     let id = card.uuid.parse().map_err(|_uuid| format!("card {:?} is not known to this build", card.uuid))?;
-    let (memory, host) = (Memory::mib(card.memory_mib), Memory::mib(card.host_mib));
+    let memory = Memory::mib(card.memory_mib);
+    let host = Memory::mib(card.host_mib);
     Ok((id, Share { memory, host, cores: Cores::new(card.cores), exclusive: card.exclusive }))
 }
 

@@ -125,7 +125,8 @@ impl DriverMemoryTable {
         if !plausible.contains(&beyond) || model.is_empty() || driver.is_empty() {
             return;
         }
-        let (key, known) = ((model.to_owned(), driver.to_owned()), self.context(model, driver));
+        let key = (model.to_owned(), driver.to_owned());
+        let known = self.context(model, driver);
         let is_exact = self.learned.get(&key).is_some_and(|learned| learned.is_exact);
         let is_known = if has_launched {
             known != 0 && beyond > known.saturating_sub(STEP)
@@ -168,7 +169,8 @@ fn read(line: &str) -> Option<(Key, Learned)> {
         "most" => false,
         _ => return None,
     };
-    let (driver, model) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let driver = words.next()?.to_owned();
+    let model = words.next()?.to_owned();
     Some(((model, driver), Learned { context, is_exact }))
 }
 

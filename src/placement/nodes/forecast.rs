@@ -222,10 +222,13 @@ impl Forecast {
     pub fn allocatable(&self, node: &FreeCapacity) -> Allocatable {
         let mut open: Vec<Open> = node.cards.iter().filter(|left| left.size > 0).map(|left| self.open(*left)).collect();
         open.sort_unstable_by_key(|card| card.left.size);
-        let (mut allocated, mut requested, mut cards) = (0, 0, open.clone());
+        let mut allocated = 0;
+        let mut requested = 0;
+        let mut cards = open.clone();
         for stream in &self.streams {
             cards.copy_from_slice(&open);
-            let (mut cpu, mut in_vain) = (node.cpu_milli, 0);
+            let mut cpu = node.cpu_milli;
+            let mut in_vain = 0;
             let mut may_fit = self.may_fit(&cards, cpu);
             for class in stream {
                 let class = usize::from(*class);
@@ -264,7 +267,8 @@ impl Forecast {
         if wanted > 1 && cards.iter().filter(|card| fits(card)).count() < wanted as usize {
             return 0;
         }
-        let (mut from, mut allocated) = (0, 0);
+        let mut from = 0;
+        let mut allocated = 0;
         for _ in 0..wanted {
             let Some(at) = cards[from..].iter().position(fits) else { break };
             let at = from + at;
@@ -383,7 +387,9 @@ fn demand(kind: &Kind) -> f64 {
 /// be forgotten together: many sizes make each of them rare.
 fn common<'e>(requests: &[&'e Expected]) -> (Vec<&'e Expected>, Vec<f64>) {
     let all: f64 = requests.iter().map(|request| f64::from(request.weight)).sum();
-    let (mut common, mut weights, mut covered) = (Vec::<&Expected>::new(), Vec::new(), 0.0);
+    let mut common = Vec::<&Expected>::new();
+    let mut weights = Vec::new();
+    let mut covered = 0.0;
     for request in requests {
         let weight = f64::from(request.weight);
         let names_models = !request.kind.models.is_empty() || !request.kind.avoid_models.is_empty();
@@ -450,7 +456,8 @@ fn at_least(mean: f64, number: u32) -> f64 {
     if mean > 50.0 {
         return 1.0 / (1.0 + (1.7 * (f64::from(number) - mean) / mean.sqrt()).exp());
     }
-    let (mut of_exactly, mut fewer) = ((-mean).exp(), 0.0);
+    let mut of_exactly = (-mean).exp();
+    let mut fewer = 0.0;
     for count in 1..=number.min(1000) {
         fewer += of_exactly;
         of_exactly *= mean / f64::from(count);

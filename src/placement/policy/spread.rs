@@ -22,7 +22,8 @@ pub(super) fn crowding(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
         let capacity = (spot.memory_capacity, spot.cores_capacity);
         if spot.is_exclusive || share.exclusive { 1000 } else { filled((memory, cores), capacity) }
     };
-    let (before, after) = (load(&Share::default()), load(share));
+    let before = load(&Share::default());
+    let after = load(share);
     (after * after).saturating_sub(before * before)
 }
 

@@ -51,7 +51,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// The filter, and how long it stays if it isn't the configured one.
 fn described(log: &LogControl) -> String {
-    let (now, configured) = (log.in_effect(), log.configured());
+    let now = log.in_effect();
+    let configured = log.configured();
     let filter = now.filter.as_str();
     let until = match now.until {
         Some(end) => format!("# for another {}", seconds(end.saturating_duration_since(Instant::now()))),

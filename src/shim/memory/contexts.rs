@@ -187,7 +187,8 @@ pub(crate) unsafe fn release_primary(real: unsafe extern "C" fn(CUdevice) -> CUr
 
 /// Somebody has released a card's primary context, who may have been the last.
 pub(super) fn released_primary(device: CUdevice) {
-    let (mut flags, mut is_active): (c_uint, c_int) = (0, 1);
+    let mut flags: c_uint = 0;
+    let mut is_active: c_int = 1;
     // SAFETY: numbers are written to numbers.
     let told = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
     if told == SUCCESS && is_active == 0 {
@@ -238,7 +239,8 @@ impl Charge {
         Quota::of_card(card)?.reserve(bytes).map(|reserved| Self(Some(reserved).filter(|_| bytes > 0))).inspect_err(
             |_| {
                 static REFUSED: log::LogOnce = log::LogOnce::new();
-                let (context, share) = (bytes >> 20, process.limit(card) >> 20);
+                let context = bytes >> 20;
+                let share = process.limit(card) >> 20;
                 REFUSED.log(format_args!(
                     "a context of CUDA takes {context} MiB, which isn't left of this container's share of {share} MiB"
                 ));
@@ -263,7 +265,8 @@ impl Charge {
 
     fn keep(self, context: usize) {
         let Some(reserved) = self.0 else { return };
-        let (account, card) = (reserved.account(), reserved.card());
+        let account = reserved.account();
+        let card = reserved.card();
         let bytes = reserved.charge();
         account.add_context(bytes);
         let made = Resource { bytes, card, context, of: 0 };

@@ -105,7 +105,8 @@ pub(super) fn forget() {
 impl Extent {
     fn of(address: u64, bytes: u64) -> Self {
         let end = address.saturating_add(bytes);
-        let (first, last) = (address / PAGE, end / PAGE);
+        let first = address / PAGE;
+        let last = end / PAGE;
         if first == last {
             return Self { whole: 0, partial: [(first, bytes), (last, 0)] };
         }

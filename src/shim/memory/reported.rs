@@ -42,7 +42,8 @@ pub(crate) unsafe fn info<B: Bytes>(
     free: *mut B,
     total: *mut B,
 ) -> CUresult {
-    let (mut real_free, mut real_total) = (B::default(), B::default());
+    let mut real_free = B::default();
+    let mut real_total = B::default();
     // SAFETY: the caller's arguments, null where they were null, but for where the numbers go first.
     let result = unsafe { real(if_wanted(free, &raw mut real_free), if_wanted(total, &raw mut real_total)) };
     if result != SUCCESS {

@@ -114,7 +114,8 @@ unsafe fn listed<P: Copy, T>(
     let Ok(process) = process::this() else { return NVML_ERROR_NO_PERMISSION };
     // SAFETY: the caller's number.
     let capacity = if infos.is_null() { 0 } else { unsafe { *count } };
-    let (mut found, mut is_ours) = (0, false);
+    let mut found = 0;
+    let mut is_ours = false;
     // SAFETY: the caller's guarantee.
     for (card, part) in unsafe { parts(process, device) } {
         is_ours = true;

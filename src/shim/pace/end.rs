@@ -134,7 +134,8 @@ fn forget(context: CUcontext) {
 }
 
 fn has_primary_context(device: CUdevice) -> bool {
-    let (mut flags, mut is_active): (c_uint, c_int) = (0, 0);
+    let mut flags: c_uint = 0;
+    let mut is_active: c_int = 0;
     // SAFETY: numbers are written to numbers.
     let result = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
     result == SUCCESS && is_active != 0

@@ -54,7 +54,8 @@ fn memory(limits: &Limits<&str, Cards<'_>>) -> Text<LONGEST> {
 }
 
 fn set(name: &CStr, value: &CStr) {
-    let (getenv, setenv) = (linker::of_libc(c"getenv"), linker::of_libc(c"setenv"));
+    let getenv = linker::of_libc(c"getenv");
+    let setenv = linker::of_libc(c"setenv");
     if getenv == 0 || setenv == 0 {
         return;
     }

@@ -139,7 +139,8 @@ impl<'a> Objects<'a> {
 
     async fn cluster_wide(&mut self) {
         for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
-            let (file, path) = (format!("{kind}.json"), format!("{ADMISSION}/{kind}"));
+            let file = format!("{kind}.json");
+            let path = format!("{ADMISSION}/{kind}");
             self.named(WEBHOOK_CONFIGURATION, &[&file], &path, &[WEBHOOK]).await;
         }
         for kind in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {

@@ -135,7 +135,8 @@ fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) ->
     });
     let ailing: Vec<String> = ailing.collect();
     if !ailing.is_empty() {
-        let (some, all) = (ailing.len(), totals.cards);
+        let some = ailing.len();
+        let all = totals.cards;
         let found = format!("{some} of {all} GPUs take no new pods, or no parts: {}", listed(&ailing, 3));
         return Some(Verdict::warning(found, inspect).about(link(name)));
     }

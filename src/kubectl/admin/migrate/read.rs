@@ -113,7 +113,8 @@ pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result
         let Some(kind) = object["kind"].as_str() else { continue };
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let named = if object["metadata"]["name"].is_string() { "name" } else { "generateName" };
-        let (namespace, name) = (text("namespace"), text(named));
+        let namespace = text("namespace");
+        let name = text(named);
         objects.limits.extend(Limit::read(kind, &object));
         let templates = templates(&object);
         let is_one = templates.len() == 1;
@@ -137,7 +138,8 @@ impl Template {
     /// A pod of a cluster, by the workload that it belongs to.
     pub(super) fn found(mut self) -> Found {
         let metadata = self.metadata.get_or_insert_default();
-        let (name, namespace) = (metadata.name.take(), metadata.namespace.take());
+        let name = metadata.name.take();
+        let namespace = metadata.namespace.take();
         let owners = metadata.owner_references.take().into_iter().flatten();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
         let hash = metadata.labels.as_ref().and_then(|labels| labels.get("pod-template-hash")?.clone());
@@ -154,7 +156,8 @@ impl Template {
 
     /// A pod of this workload, from the template at this path if it has several.
     fn into_found(self, kind: String, namespace: String, name: String, template: Option<String>) -> Found {
-        let (metadata, spec) = (self.metadata.unwrap_or_default(), self.spec.unwrap_or_default());
+        let metadata = self.metadata.unwrap_or_default();
+        let spec = self.spec.unwrap_or_default();
         let lists = [("spec.initContainers", false, spec.init_containers), ("spec.containers", true, spec.containers)];
         let containers = lists.into_iter().flat_map(|(list, is_app, containers)| {
             let containers = containers.into_iter().flatten().enumerate();

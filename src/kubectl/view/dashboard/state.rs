@@ -116,7 +116,8 @@ impl State {
 
     /// An object that was deleted, or is no longer selected.
     pub(super) fn delete(&self, object: &Object) {
-        let (kind, key) = (object.kind(), object.key());
+        let kind = object.kind();
+        let key = object.key();
         self.change(|inner, version| inner.remove(&self.index, kind, &key, version));
     }
 
@@ -147,7 +148,8 @@ impl State {
 
     /// Says for each waiting pod where it fits, again and again, as others come and go.
     pub(super) async fn keep_verdicts(&self) {
-        let (mut seen, mut is_done) = (0, true);
+        let mut seen = 0;
+        let mut is_done = true;
         loop {
             tokio::time::sleep(VERDICTS).await;
             let now = self.lock().version;

@@ -20,7 +20,8 @@ const ON_THEIR_WAY: &str = "status.phase=Pending";
 
 /// Tells the state what the cluster has, for ever.
 pub(super) async fn follow(cluster: &Cluster, state: &State) {
-    let (client, all) = (cluster.client(), watcher::Config::default());
+    let client = cluster.client();
+    let all = watcher::Config::default();
     let pods = Api::<Pod>::all(client.clone());
     tokio::join!(
         each(cluster, state, Kind::GpuNodes, cluster.gpu_nodes(), all.clone()),

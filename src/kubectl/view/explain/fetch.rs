@@ -73,7 +73,8 @@ pub(super) async fn explanation(
     config: SchedulingConfig,
     mut remarks: Vec<String>,
 ) -> anyhow::Result<Found> {
-    let (index, now) = (Index::new(config), Instant::now());
+    let index = Index::new(config);
+    let now = Instant::now();
     let names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     let known = |(uid, name)| (uid, KnownPod { name, end: PodEnd::Unknown });
     let mut objects = Objects { pods: names.into_iter().map(known).collect(), ..Objects::default() };
@@ -162,7 +163,8 @@ pub(crate) async fn take_quotas(cluster: &Cluster, index: &Index, namespace: Opt
         quotas => quotas?,
     };
     for object in quotas {
-        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let namespace = object.namespace().unwrap_or_default();
+        let name = object.name_any();
         let quota = serde_json::to_value(object).and_then(GpuQuota::deserialize);
         let spec = quota.as_ref().map(|quota| &quota.spec).map_err(ToString::to_string);
         index.apply_quota(&namespace, &name, spec);

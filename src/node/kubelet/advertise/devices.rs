@@ -34,12 +34,16 @@ pub(super) fn offers(
 ) -> [Offer; 2] {
     let names = &listing.names;
     let unit = names.memory_unit.as_mib().max(1);
-    let (mut of_cores, mut of_memory) = (Vec::new(), Vec::new());
+    let mut of_cores = Vec::new();
+    let mut of_memory = Vec::new();
     for card in inventory.cards() {
-        let ((memory, cores), free) = (held(allocations, card), free(allocations, card));
-        let (all, held) = (card.scales.cores.into(), cores.units().into());
+        let (memory, cores) = held(allocations, card);
+        let free = free(allocations, card);
+        let all = card.scales.cores.into();
+        let held = cores.units().into();
         of_cores.extend(Units { kind: 'c', all, held, free: free.cores }.devices(card, given));
-        let (all, held) = (card.memory_capacity().as_mib() / unit, memory.as_mib().div_ceil(unit));
+        let all = card.memory_capacity().as_mib() / unit;
+        let held = memory.as_mib().div_ceil(unit);
         of_memory.extend(Units { kind: 'm', all, held, free: free.memory / unit }.devices(card, given));
     }
     let offer = |resource: &ResourceName, devices| Offer { resource: resource.clone(), devices };

@@ -154,7 +154,8 @@ impl WatchedCard {
     fn learn(&mut self, at: Instant, sample: Sample) {
         self.load = sample.sensors.utilization.map(|percent| Load::with(self.load, percent, at));
         self.sensors = sample.sensors;
-        let (card, device) = (&mut self.card, &mut self.device);
+        let card = &mut self.card;
+        let device = &mut self.device;
         card.memory = sample.memory.unwrap_or(Memory::ZERO);
         card.utilization = self.load.map(Load::percent);
         card.model = sample.model.map_or_else(|| Arc::clone(&card.model), Arc::from);

@@ -116,7 +116,8 @@ impl Nodes {
         });
         // Edges from what was visited to what wasn't, and nodes that were visited and that nobody waits for. If all the
         // former lead to a node, and there are none of the latter, each path from what was visited leads there.
-        let (mut crossing, mut leaves) = (0_usize, 0);
+        let mut crossing = 0_usize;
+        let mut leaves = 0;
         let mut next = 0;
         while next < ends {
             let Some((at, step)) = queue.items().get(next).and_then(|at| Some((*at, *edges.steps.items().get(*at)?)))
@@ -152,7 +153,8 @@ impl Nodes {
         if unsafe { cuGraphGetEdges(graph, ptr::null_mut(), ptr::null_mut(), &raw mut count) } != SUCCESS {
             return Ok(None);
         }
-        let (from, to) = (Scratch::<CUgraphNode>::of(count)?, Scratch::<CUgraphNode>::of(count)?);
+        let from = Scratch::<CUgraphNode>::of(count)?;
+        let to = Scratch::<CUgraphNode>::of(count)?;
         // SAFETY: there is room for so many.
         if count > 0 && unsafe { cuGraphGetEdges(graph, from.first, to.first, &raw mut count) } != SUCCESS {
             return Ok(None);
