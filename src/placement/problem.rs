@@ -122,7 +122,7 @@ impl<'a> Problem<'a> {
         let request = &self.steps[step].request;
         let memory = self.cards()[card].memory;
         if self.sharing != Sharing::Part && !request.is_within(memory) {
-            return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
+            return Err(Reason::TooSmall { wanted: request.memory.on_card(memory), capacity: memory });
         }
         let known = self.pod.share(self.steps[step].container, card);
         let share = known.unwrap_or_else(|| request.share_of(memory, self.sharing));

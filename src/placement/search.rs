@@ -169,7 +169,7 @@ impl<'a> Search<'a> {
 
     /// A whole plan. The search for the first one ends here.
     fn keep(&mut self) {
-        let cost = self.judge.cost(&Outcome::of(self.problem, &self.chosen_by));
+        let cost = self.judge.cost(&Outcome::new(self.problem, &self.chosen_by));
         if self.best.is_none() {
             self.limit = self.checks;
         }

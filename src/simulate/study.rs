@@ -59,7 +59,7 @@ pub fn pods(workload: &Workload, settings: &Settings) -> u64 {
 /// of all runs.
 pub fn study(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Vec<Outcome>> {
     let Settings { policies, seeds, until } = settings;
-    let target = Target::of(workload);
+    let target = Target::from_workload(workload);
     let filled = |name: &Name| {
         let policy =
             |cluster: &Cluster| -> Box<dyn Policy> { name.policy(workload, cluster, &target, Scheduler::RANDOM) };
@@ -76,7 +76,7 @@ pub fn fill<'a>(
     arrived: &AtomicU64,
     policy: &Maker<'a>,
 ) -> Vec<Outcome> {
-    let measure = Target::of(workload);
+    let measure = Target::from_workload(workload);
     let run = |seed: &u64| {
         let arrivals = fill::arrivals(workload, until, &mut rng(*seed, Draw::Pods));
         let mut run = begin(workload, &measure, *seed, |cluster| policy(cluster));

@@ -21,7 +21,7 @@ const COVERAGE: f64 = 0.95;
 
 impl Target {
     /// As the pods of a workload come.
-    pub fn of(workload: &Workload) -> Self {
+    pub fn from_workload(workload: &Workload) -> Self {
         let mut weights = vec![0.0; workload.kinds.len()];
         for kind in &workload.pods {
             weights[*kind] += 1.0;

@@ -209,12 +209,12 @@ impl Workload {
         };
         let machines: Vec<Machine> = nodes.iter().map(machine).collect();
         let names = models.clone();
-        Self::of(machines, models, pods.iter().map(|pod| kind(pod, &names)))
+        Self::from_machines(machines, models, pods.iter().map(|pod| kind(pod, &names)))
     }
 
     /// Workload of these machines, with models of these names, and of these pods, which are made only if a set holds so many
     /// models.
-    pub fn of(
+    pub fn from_machines(
         machines: Vec<Machine>,
         models: Vec<String>,
         pods: impl IntoIterator<Item = Kind>,

@@ -36,8 +36,8 @@ impl<'a> Query<'a> {
         let pod = demand.request();
         let policies = demand.policies(config);
         let Policies { cards, nodes } = policies;
-        let several = || Kind::Several(AnyPod::of(pod, nodes), OneRequest::of(&pod));
-        let kind = OneCard::of(&pod, cards, nodes).map_or_else(several, Kind::Single);
+        let several = || Kind::Several(AnyPod::new(pod, nodes), OneRequest::from_pod(&pod));
+        let kind = OneCard::from_pod(&pod, cards, nodes).map_or_else(several, Kind::Single);
         Self { demand, policies, kind }
     }
 

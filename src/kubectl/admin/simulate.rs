@@ -75,7 +75,7 @@ pub async fn run(args: SimulateArgs) -> anyhow::Result<CommandOutput> {
         move |arrived: &AtomicU64| study::study(&workload, &settings, arrived)
     })
     .await?;
-    let report = Report::of(&workload, &settings, &outcomes);
+    let report = Report::new(&workload, &settings, &outcomes);
     let answer = format(&report, args.output, |_| show::tables(&report))?;
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }

@@ -146,8 +146,9 @@ fn row(quota: &Quota, amount: &Use) -> Row {
 impl Quota {
     fn new(quota: QuotaUse) -> Self {
         let QuotaUse { namespace, name, models, limits, used } = quota;
-        let hard = |amount| limits.as_ref().ok().and_then(|limits| limits.of(amount));
-        let amounts = Amount::ALL.map(|is| Use { amount: is.key(), used: is.of(&used), hard: hard(is), is }).into();
+        let hard = |amount| limits.as_ref().ok().and_then(|limits| limits.limit(amount));
+        let amounts =
+            Amount::ALL.map(|is| Use { amount: is.key(), used: is.in_totals(&used), hard: hard(is), is }).into();
         Self { namespace, name, models, amounts, problem: limits.as_ref().err().map(ToString::to_string) }
     }
 

@@ -93,7 +93,7 @@ pub struct AnyPod<'a> {
 
 impl<'a> OneRequest<'a> {
     /// The pod, if it is of this kind, none of its containers holds cards already, and any card with enough free will do.
-    pub fn of(pod: &PodRequest<'a>) -> Option<Self> {
+    pub fn from_pod(pod: &PodRequest<'a>) -> Option<Self> {
         let PodRequest { preferences, allocated, .. } = *pod;
         let mut claiming = claiming(pod);
         let (container, request) = claiming.next()?;
@@ -115,8 +115,8 @@ impl<'a> OneRequest<'a> {
 impl<'a> OneCard<'a> {
     /// The pod, if it is of this kind and none of its containers holds cards already. `cards` decides between the cards of a node,
     /// `nodes` between nodes.
-    pub fn of(pod: &PodRequest<'a>, cards: Policy, nodes: Policy) -> Option<Self> {
-        let one = OneRequest::of(pod).filter(|one| one.request.cards == 1)?;
+    pub fn from_pod(pod: &PodRequest<'a>, cards: Policy, nodes: Policy) -> Option<Self> {
+        let one = OneRequest::from_pod(pod).filter(|one| one.request.cards == 1)?;
         Some(Self { one, cards, nodes })
     }
 
@@ -130,7 +130,7 @@ impl<'a> OneCard<'a> {
 
 impl<'a> AnyPod<'a> {
     /// The pod; `nodes` decides between nodes.
-    pub fn of(pod: PodRequest<'a>, nodes: Policy) -> Self {
+    pub fn new(pod: PodRequest<'a>, nodes: Policy) -> Self {
         Self { pod, wishes: wishes(pod.preferences), nodes }
     }
 }

@@ -337,7 +337,7 @@ impl SlotWeights {
 
 impl Suited {
     fn to(kinds: &[&Kind], hardware: &Hardware) -> Self {
-        let needs: Vec<Option<Need>> = kinds.iter().map(|kind| Need::of(kind, hardware)).collect();
+        let needs: Vec<Option<Need>> = kinds.iter().map(|kind| Need::from_kind(kind, hardware)).collect();
         let those = |is_one: fn(&Need) -> bool| {
             let classes = needs.iter().enumerate().filter(|(_, need)| need.as_ref().is_some_and(is_one));
             classes.fold(0, |all, (class, _)| all | 1 << class)
@@ -356,7 +356,7 @@ impl Suited {
 
 impl Need {
     /// `None`: the hardware won't do.
-    fn of(kind: &Kind, hardware: &Hardware) -> Option<Self> {
+    fn from_kind(kind: &Kind, hardware: &Hardware) -> Option<Self> {
         let whole = kind.instances || hardware.undivided;
         let sharing = if whole { Sharing::Whole } else { Sharing::Part };
         let Share { memory, cores, exclusive, .. } = kind.request.share_of(hardware.memory, sharing);
@@ -421,7 +421,8 @@ fn choices(requests: &[&Expected], hardware: &[Hardware], all_demand: f64, count
     let mut choices: Vec<Choice> =
         models.iter().map(|model| Choice { contains: of_model(model), demand: ASSUMED / all }).collect();
     for request in requests {
-        let contains: Vec<bool> = hardware.iter().map(|hardware| Need::of(&request.kind, hardware).is_some()).collect();
+        let contains: Vec<bool> =
+            hardware.iter().map(|hardware| Need::from_kind(&request.kind, hardware).is_some()).collect();
         if contains.iter().all(|is_in| *is_in) {
             continue;
         }

@@ -104,7 +104,7 @@ fn hook_by_version(found: *mut c_void, ask: impl Fn(&CStr, c_int, u64, *mut *mut
     let is_same = |hook: &&super::Hook| {
         let exact = hook.name.to_bytes();
         let flags = if is_per_thread(exact) { PER_THREAD_STREAM } else { LEGACY_STREAM };
-        let name = Text::<64>::of(format_args!("{}", str::from_utf8(family(exact)).unwrap_or_default()));
+        let name = Text::<64>::formatted(format_args!("{}", str::from_utf8(family(exact)).unwrap_or_default()));
         let mut same = ptr::null_mut();
         ask(name.as_c(), hook.since, flags, &raw mut same) == SUCCESS && same == found
     };

@@ -214,7 +214,7 @@ pub(crate) unsafe fn reset_primary(real: unsafe extern "C" fn(CUdevice) -> CUres
 /// # Safety
 /// `context` is null or what `ask` writes a context to if it succeeds.
 unsafe fn make(context: *mut CUcontext, device: CUdevice, ask: impl FnOnce() -> CUresult) -> CUresult {
-    let charge = match Charge::of(device) {
+    let charge = match Charge::reserve(device) {
         Ok(charge) => charge,
         Err(refused) => return refused,
     };
@@ -230,7 +230,7 @@ unsafe fn make(context: *mut CUcontext, device: CUdevice, ask: impl FnOnce() -> 
 struct Charge(Option<Reserved>);
 
 impl Charge {
-    fn of(device: CUdevice) -> Result<Self, CUresult> {
+    fn reserve(device: CUdevice) -> Result<Self, CUresult> {
         quota::claim_slot()?;
         let process = process::this()?;
         // The driver answers for a card that isn't there.
@@ -251,7 +251,7 @@ impl Charge {
     /// Nothing, of a primary context that is there.
     fn of_primary(device: CUdevice) -> Result<Self, CUresult> {
         let is_known = primary(device).is_some_and(|known| known.load(Ordering::Relaxed) != 0);
-        if is_known { quota::claim_slot().map(|()| Self(None)) } else { Self::of(device) }
+        if is_known { quota::claim_slot().map(|()| Self(None)) } else { Self::reserve(device) }
     }
 
     fn keep_primary(self, device: CUdevice, now: usize) {

@@ -21,7 +21,7 @@ fn complete(track: &mut Track, stream: &Stream, launches: u64) {
     if track.poll(process, stream, now, Completed::Now) && track.launches() == launches {
         track.finish(process, now);
     }
-    if let Some(card) = Card::of(track.card) {
+    if let Some(card) = Card::at(track.card) {
         card.wake_waiting(process, track.card, now);
     }
 }

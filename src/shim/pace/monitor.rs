@@ -156,7 +156,7 @@ fn poll(process: &'static Process, completed: Completed) -> Option<bool> {
     let now = time::now();
     let mut remaining_ns = if busy == 0 { 0 } else { MAX_POLL_NS };
     for position in (0..u64::BITS as usize).filter(|position| busy >> position & 1 == 1) {
-        if let Some(card) = Card::of(position) {
+        if let Some(card) = Card::at(position) {
             remaining_ns = remaining_ns.min(card.remaining_ns(process, position));
             card.wake_waiting(process, position, now);
         }

@@ -315,7 +315,7 @@ impl Track {
         let gap_ns = start.recorded_ns.saturating_sub(before_ns);
         self.gap_ns = (start.kind == Kind::PairedStart && gap_ns < QUERY_AFTER_NS).then_some(gap_ns);
         let has_waited = reached_ns.saturating_sub(start.recorded_ns.max(before_ns)) > WAITED_NS;
-        if let Some(card) = Card::of(self.card).filter(|_| has_waited) {
+        if let Some(card) = Card::at(self.card).filter(|_| has_waited) {
             card.begin_slice();
         }
     }
@@ -323,7 +323,7 @@ impl Track {
     /// When a marker was reached.
     fn reached_at(&mut self, stream: &Stream, marker: &Marker, now_ns: u64) -> u64 {
         let not_before = marker.recorded_ns.max(self.pending_ns).max(self.last_reached_ns).min(now_ns);
-        let front = self.markers.next_mut().zip(Card::of(self.card));
+        let front = self.markers.next_mut().zip(Card::at(self.card));
         self.last_reached_ns =
             front.map_or(now_ns, |(next, card)| card.reached_at(stream.context, &mut next.event, not_before, now_ns));
         self.last_reached_ns
@@ -348,7 +348,7 @@ impl Track {
         self.state = State::Busy(to);
         let front = self.markers.next_mut().map(|marker| &mut marker.batch).unwrap_or(&mut self.unmarked);
         let from = from.max(front.first_ns());
-        if let Some(card) = Card::of(self.card).filter(|_| from < to) {
+        if let Some(card) = Card::at(self.card).filter(|_| from < to) {
             card.charge(process, self.card, (from, to), front, &self.duty);
         }
     }
@@ -357,7 +357,7 @@ impl Track {
         if batch.is_empty() {
             return;
         }
-        if let (Some(card), Some(account)) = (Card::of(self.card), process.account(self.card)) {
+        if let (Some(card), Some(account)) = (Card::at(self.card), process.account(self.card)) {
             batch.complete(account);
             card.observe(&batch);
         }

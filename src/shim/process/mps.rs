@@ -38,7 +38,7 @@ pub(super) fn restore_environment(limits: &Limits<&str, Cards<'_>>) {
     // Without a guaranteed share there is no cap, and a tenant may have one of its own.
     let cores = limits.cards.clone().map(|card| card.cores).min().unwrap_or(0);
     if cores > 0 {
-        set(THREAD_PERCENTAGE, Text::<16>::of(format_args!("{cores}")).as_c());
+        set(THREAD_PERCENTAGE, Text::<16>::formatted(format_args!("{cores}")).as_c());
     }
 }
 

@@ -223,7 +223,7 @@ impl Snapshot {
 }
 
 fn left(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Left> {
-    let report = Report::of(workload, settings, &study::study(workload, settings, arrived));
+    let report = Report::new(workload, settings, &study::study(workload, settings, arrived));
     let left = report.policies.iter().filter_map(|report| {
         let at = report.at.last()?;
         let unallocated_pct_mean = at.unallocated_pct_mean;
