@@ -80,8 +80,7 @@ pub fn fill<'a>(
     let run = |seed: &u64| {
         let arrivals = fill::arrivals(workload, until, &mut rng(*seed, Draw::Pods));
         let mut run = begin(workload, &measure, *seed, |cluster| policy(cluster));
-        let filled = fill::fill(&mut run, &arrivals, until, arrived);
-        Outcome { filled, decisions: run.decisions }
+        Outcome { filled: fill::fill(&mut run, &arrivals, until, arrived), decisions: run.decisions }
     };
     seeds.par_iter().map(run).collect()
 }

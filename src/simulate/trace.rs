@@ -234,20 +234,24 @@ impl Row<'_> {
 
     fn models(&self, column: usize, known: Option<&BTreeSet<&str>>) -> Result<Vec<String>, Refused> {
         let models = self.field(column).split('|').filter(|model| !model.is_empty());
-        let model = |model: &str| match known.filter(|known| !known.contains(model)) {
-            Some(known) => {
-                let known = known.iter().copied().collect::<Vec<_>>().join(", ");
-                Err((column, format!("no node has model \"{model}\": expected some of {known}")))
-            }
-            None => Ok(model.to_owned()),
-        };
-        models.map(model).collect()
+        models.map(|model| self::model(model, known).map_err(|problem| (column, problem))).collect()
     }
 
     fn number(&self, column: usize, low: u32, high: u32) -> Result<u32, Refused> {
         let text = self.field(column);
         let number = u32::from_str(text).ok().filter(|number| (low..=high).contains(number));
         number.ok_or_else(|| (column, format!("\"{text}\" is not a whole number from {low} to {high}")))
+    }
+}
+
+/// The model, if it is among the known ones.
+fn model(model: &str, known: Option<&BTreeSet<&str>>) -> Result<String, String> {
+    match known.filter(|known| !known.contains(model)) {
+        Some(known) => {
+            let known = known.iter().copied().collect::<Vec<_>>().join(", ");
+            Err(format!("no node has model \"{model}\": expected some of {known}"))
+        }
+        None => Ok(model.to_owned()),
     }
 }
 

@@ -259,14 +259,15 @@ fn kind(pod: &TracePod, models: &[String]) -> Kind {
 fn numbered(pods: impl IntoIterator<Item = Kind>) -> (Vec<Kind>, Vec<usize>) {
     let mut kinds = Vec::new();
     let mut known = HashMap::new();
-    let number = |kind: Kind| {
-        *known.entry(kind).or_insert_with(|| {
+    let mut numbers = Vec::new();
+    for kind in pods {
+        let number = *known.entry(kind).or_insert(kinds.len());
+        if number == kinds.len() {
             kinds.push(kind);
-            kinds.len() - 1
-        })
-    };
-    let pods = pods.into_iter().map(number).collect();
-    (kinds, pods)
+        }
+        numbers.push(number);
+    }
+    (kinds, numbers)
 }
 
 #[cfg(test)]

@@ -111,13 +111,15 @@ impl CardList {
             self.lookups.retain(|_, lookup| lookup.call.is_some());
             return Vec::new();
         }
-        let mut start = |index: &u32| {
-            let lookup = self.lookups.entry(*index).or_default();
-            let idle = lookup.call.is_none();
-            lookup.call.get_or_insert(Call::new(at));
-            idle
-        };
-        (0..count.min(MAX_CARDS)).filter(|index| start(index)).collect()
+        let mut started = Vec::new();
+        for index in 0..count.min(MAX_CARDS) {
+            let lookup = self.lookups.entry(index).or_default();
+            if lookup.call.is_none() {
+                lookup.call = Some(Call::new(at));
+                started.push(index);
+            }
+        }
+        started
     }
 
     /// Records the card at an index; returns it if it isn't watched yet.

@@ -176,12 +176,14 @@ fn read(line: &str) -> Option<(Key, Learned)> {
 
 fn shipped(model: &str) -> u64 {
     let is_instance = model.contains(" MIG ");
-    // `L4` is no `L40`: names end where a word does, or go on with a form such as `-SXM4-80GB`.
-    let has = |name: &&(&str, u64)| {
-        model.match_indices(name.0).any(|(at, _)| {
-            let ends = |next: Option<char>| next.is_none_or(|next| !next.is_ascii_alphanumeric());
-            ends(model[..at].chars().next_back()) && ends(model[at + name.0.len()..].chars().next())
-        })
-    };
-    SHIPPED.iter().find(has).filter(|_| !is_instance).map_or(0, |(_, mib)| mib * MIB)
+    let shipped = SHIPPED.iter().find(|(name, _)| has_name(model, name));
+    shipped.filter(|_| !is_instance).map_or(0, |(_, mib)| mib * MIB)
+}
+
+/// Whether a model has this name. `L4` is no `L40`: names end where a word does, or go on with a form such as `-SXM4-80GB`.
+fn has_name(model: &str, name: &str) -> bool {
+    let ends = |next: Option<char>| next.is_none_or(|next| !next.is_ascii_alphanumeric());
+    model
+        .match_indices(name)
+        .any(|(at, _)| ends(model[..at].chars().next_back()) && ends(model[at + name.len()..].chars().next()))
 }

@@ -150,15 +150,9 @@ impl Forecast {
         several.truncate(MOST_SEVERAL);
 
         let mut kinds: Vec<&Kind> = common.iter().map(|request| &request.kind).collect();
-        let mut class = |kind| {
-            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
-                kinds.push(kind);
-                kinds.len() - 1
-            })
-        };
         let several = several
             .into_iter()
-            .map(|request| Several { class: class(&request.kind), demand: demand(request) / all_demand })
+            .map(|request| Several { class: class(&mut kinds, &request.kind), demand: demand(request) / all_demand })
             .collect();
         let covered: f64 = weights.iter().sum();
         let parts: Vec<f64> = weights.iter().map(|weight| weight / covered).collect();
@@ -176,42 +170,35 @@ impl Forecast {
     /// Weights of slots in a cluster with so much free of so much, in thousandths of cards, and so many whole slots of each
     /// kind: how likely it is that as many requests come before everything is full, if they come one by one.
     pub fn slot_weights(&self, free: u64, capacity: u64, slots: &[u32]) -> SlotWeights {
-        let class = |several: &Several| self.classes[several.class];
-        let weight = |(of, slots): (&Several, &u32)| {
-            let cards = class(of).cards;
+        let coming = milli(free) + TURNOVER * milli(capacity);
+        let weights = self.several.iter().zip(slots).map(|(several, slots)| self.slot_weight(several, *slots, coming));
+        SlotWeights(weights.enumerate().filter(|(_, weight)| *weight > 0.0).collect())
+    }
+
+    /// Weight of so many slots for requests of one class, where requests for `coming` thousandths of cards come in all.
+    fn slot_weight(&self, several: &Several, slots: u32, coming: f64) -> f64 {
+        let class = self.classes[several.class];
+        let mut requests = 0.0;
+        for other in &self.several {
+            let Class { cards, cpu_milli } = self.classes[other.class];
             // Requests that are harder to place take slots too, the larger ones several.
-            let is_harder = |other: &&Several| {
-                let other = class(other);
-                other.cards > cards || (other.cards == cards && other.cpu_milli >= class(of).cpu_milli)
-            };
-            let coming = |other: &Several| {
-                let cards_of_other = class(other).cards;
-                let requests =
-                    other.demand * (milli(free) + TURNOVER * milli(capacity)) / (1000.0 * f64::from(cards_of_other));
-                requests * f64::from(cards_of_other / cards)
-            };
-            let coming: f64 = self.several.iter().filter(is_harder).map(coming).sum();
-            let weight = (at_least(coming, *slots) * WEIGHT_STEPS).round() / WEIGHT_STEPS;
-            weight * 1000.0 * f64::from(cards)
-        };
-        let weights = self.several.iter().zip(slots).map(weight).enumerate();
-        SlotWeights(weights.filter(|(_, weight)| *weight > 0.0).collect())
+            if (cards, cpu_milli) >= (class.cards, class.cpu_milli) {
+                let of_other = other.demand * coming / (1000.0 * f64::from(cards));
+                requests += of_other * f64::from(cards / class.cards);
+            }
+        }
+        let weight = (at_least(requests, slots) * WEIGHT_STEPS).round() / WEIGHT_STEPS;
+        weight * 1000.0 * f64::from(class.cards)
     }
 
     /// Price of each hardware in a cluster with so much of it free, of so much in all, in thousandths of cards: how likely it is
     /// that requests that name it come for more than that before everything is full, if they come one by one. From 0 to 1.
     pub fn prices(&self, free: &[u64], capacity: u64) -> Vec<f64> {
         let all_free = milli(free.iter().sum());
-        let price = |choice: &Choice| {
-            let available: u64 =
-                free.iter().zip(&choice.contains).filter(|(_, is_in)| **is_in).map(|(free, _)| *free).sum();
-            let coming = choice.demand * (all_free + TURNOVER * milli(capacity)) / 1000.0;
-            let price = at_least(coming, u32::try_from(available / 1000).unwrap_or(u32::MAX));
-            (price * WEIGHT_STEPS).round() / WEIGHT_STEPS
-        };
+        let coming = all_free + TURNOVER * milli(capacity);
         let mut prices = vec![0.0; free.len()];
         for choice in &self.choices {
-            let price = price(choice);
+            let price = choice.price(free, coming);
             let named = prices.iter_mut().zip(&choice.contains).filter(|(_, is_in)| **is_in);
             named.for_each(|(highest, _)| *highest = f64::max(*highest, price));
         }
@@ -352,6 +339,19 @@ impl Suited {
     }
 }
 
+// === impl Choice ===
+
+impl Choice {
+    /// Price where so much of each hardware is free, and requests for `coming` thousandths of cards come in all.
+    fn price(&self, free: &[u64], coming: f64) -> f64 {
+        let named = free.iter().zip(&self.contains).filter(|(_, is_in)| **is_in);
+        let available: u64 = named.map(|(free, _)| *free).sum();
+        let requests = self.demand * coming / 1000.0;
+        let price = at_least(requests, u32::try_from(available / 1000).unwrap_or(u32::MAX));
+        (price * WEIGHT_STEPS).round() / WEIGHT_STEPS
+    }
+}
+
 // === impl Need ===
 
 impl Need {
@@ -436,20 +436,33 @@ fn choices(requests: &[&Expected], hardware: &[Hardware], all_demand: f64, count
     choices
 }
 
+/// The number of a kind, which is added if it is new.
+fn class<'a>(kinds: &mut Vec<&'a Kind>, kind: &'a Kind) -> usize {
+    kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+        kinds.push(kind);
+        kinds.len() - 1
+    })
+}
+
 /// Draws that depend on nothing but the expected requests.
 fn streams(parts: &[f64]) -> Vec<Vec<u8>> {
     let mut state = 0;
     let mut draw = || {
         state += 1;
-        let mut unit = f64::from((crate::policy::mixed(state) >> 32) as u32) / f64::from(u32::MAX);
-        let of = parts.iter().position(|part| {
-            unit -= part;
-            unit < 0.0
-        });
-        u8::try_from(of.unwrap_or(0)).unwrap_or(0)
+        drawn(parts, state)
     };
     let streams = if parts.is_empty() { 0 } else { STREAMS };
     (0..streams).map(|_| (0..STREAM).map(|_| draw()).collect()).collect()
+}
+
+/// The part that one draw gives, by its number.
+fn drawn(parts: &[f64], draw: u64) -> u8 {
+    let mut unit = f64::from((crate::policy::mixed(draw) >> 32) as u32) / f64::from(u32::MAX);
+    let of = parts.iter().position(|part| {
+        unit -= part;
+        unit < 0.0
+    });
+    u8::try_from(of.unwrap_or(0)).unwrap_or(0)
 }
 
 /// How likely it is that at least so many come where `mean` are expected (Poisson).

@@ -107,11 +107,10 @@ impl NodeFacts {
 
     /// Whether `node` offers what it was `offered` and differs by nothing but amounts that are smaller now.
     pub(in crate::apiserver) fn only_shrink(&self, node: &NodeView, offered: &BTreeMap<String, u64>) -> bool {
+        let NodeStatusView { capacity, allocatable } = &node.status;
+        let has = |name: &str, amount: u64| says(capacity, name, amount) && says(allocatable, name, amount);
         let may_stay = |(name, wanted): (&String, &u64)| {
-            offered.get(name).is_some_and(|offered| {
-                let NodeStatusView { capacity, allocatable } = &node.status;
-                wanted <= offered && says(capacity, name, *offered) && says(allocatable, name, *offered)
-            })
+            offered.get(name).is_some_and(|offered| wanted <= offered && has(name, *offered))
         };
         self.metadata(&node.metadata).is_empty() && self.amounts.iter().all(may_stay)
     }
