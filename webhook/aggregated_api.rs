@@ -35,7 +35,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use self::front_proxy::FrontProxy;
-use self::metrics::Requests;
+use self::metrics::RequestCounter;
 use self::objects::ServedKind;
 use self::shared_store::SharedStore;
 
@@ -70,7 +70,7 @@ pub struct AggregatedApi {
     lists: Arc<Semaphore>,
     /// Places of watches.
     watches: Arc<Semaphore>,
-    requests: Requests,
+    requests: RequestCounter,
 }
 
 // === impl AggregatedApi ===

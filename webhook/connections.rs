@@ -37,7 +37,7 @@ use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
 pub use self::places::Limits;
-use self::places::{Place, Places};
+use self::places::{ConnectionPlace, Places};
 
 /// Longest time for which nothing is received: from an answer to the head of the next call, and between two signs of life on
 /// HTTP/2. Clients made with client-go close connections that are idle for 90 s, so that none of their calls meets one that we
@@ -129,7 +129,7 @@ pub async fn serve(
 }
 
 /// Ends when a connection has been open for long without a call that succeeded.
-async fn silence(place: &Place) {
+async fn silence(place: &ConnectionPlace) {
     tokio::time::sleep(FIRST_CALL).await;
     if place.is_proven() {
         std::future::pending::<()>().await;
@@ -141,7 +141,7 @@ async fn accept(
     tls: Option<TlsAcceptor>,
     address: SocketAddr,
     served: Served,
-    place: &Place,
+    place: &ConnectionPlace,
     ends: Ends,
 ) -> Result<(), Broken> {
     stream.set_nodelay(true).map_err(|error| Broken::Http(error.into()))?;
@@ -158,7 +158,7 @@ async fn talk(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     address: SocketAddr,
     served: Served,
-    place: &Place,
+    place: &ConnectionPlace,
     Ends { retire, end }: Ends,
 ) -> Result<(), Broken> {
     let mut http = Builder::new(TokioExecutor::new());

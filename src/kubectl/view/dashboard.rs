@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use self::server::Server;
-use self::state::State;
+use self::state::DashboardState;
 use crate::cluster::ClusterArgs;
 use crate::config;
 use crate::output::{CommandOutput, write_stderr};
@@ -88,7 +88,7 @@ pub async fn serve(
         divvy_namespace,
     };
     let cluster = Arc::new(cluster);
-    let state = Arc::new(State::new(Index::new(config.clone())));
+    let state = Arc::new(DashboardState::new(Index::new(config.clone())));
     for remark in told.remarks.drain(..) {
         write_stderr(&format!("{remark}\n"));
     }

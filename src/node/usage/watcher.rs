@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::accounts::Accounts;
-use super::driver::Driver;
+use super::driver::DriverProcesses;
 use super::driver_memory::DriverMemoryTable;
 use super::overhead::{Overheads, Processes, Still};
 use super::region::ContainerRegion;
@@ -45,7 +45,7 @@ pub struct Watcher {
     accounts: Accounts,
     overheads: Overheads,
     driver_memory: Arc<Mutex<DriverMemoryTable>>,
-    driver: Driver,
+    driver: DriverProcesses,
     violations: ViolationTracker,
     /// Buffer for the region that is read.
     buffer: Vec<u8>,
@@ -93,7 +93,7 @@ impl Watcher {
             accounts: Accounts::default(),
             overheads: Overheads::over(2 * config.probe_interval.get().max(INTERVAL)),
             driver_memory,
-            driver: Driver::default(),
+            driver: DriverProcesses::default(),
             violations: ViolationTracker::default(),
             buffer: Vec::new(),
         };

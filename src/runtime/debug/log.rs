@@ -11,7 +11,7 @@ use crate::logging::{LogControl, LogFilter};
 use crate::outage::seconds;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct LogQuery {
     /// How long the filter is to stay.
     #[serde(rename = "for")]
     time: Option<String>,
@@ -27,7 +27,7 @@ pub(super) async fn show(State(debug): State<Debug>) -> String {
 /// Answers with what is in effect now, or 400 and the reason.
 pub(super) async fn set(
     State(debug): State<Debug>,
-    Query(Wish { time }): Query<Wish>,
+    Query(LogQuery { time }): Query<LogQuery>,
     body: String,
 ) -> Result<String, (StatusCode, String)> {
     let refused = |why: String| (StatusCode::BAD_REQUEST, why + "\n");

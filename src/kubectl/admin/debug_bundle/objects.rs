@@ -29,7 +29,7 @@ pub(super) struct Pod {
 }
 
 /// Objects as they go into the archive.
-pub(super) struct Objects<'a> {
+pub(super) struct ObjectFiles<'a> {
     cluster: &'a Cluster,
     namespace: &'a str,
     pub(super) parts: Vec<Part>,
@@ -67,9 +67,9 @@ fn has_extended(container: &Value) -> bool {
     limits.is_some_and(|limits| limits.keys().any(|name| name.contains('/')))
 }
 
-// === impl Objects ===
+// === impl ObjectFiles ===
 
-impl<'a> Objects<'a> {
+impl<'a> ObjectFiles<'a> {
     pub(super) fn new(cluster: &'a Cluster, namespace: &'a str) -> Self {
         Self { cluster, namespace, parts: Vec::new() }
     }

@@ -14,7 +14,7 @@ use super::objects::Objects;
 use crate::cluster::Refusal;
 use crate::text::listed;
 use crate::view::inspect::report::NodeReport;
-use crate::view::inspect::{Found, Host, NodeView};
+use crate::view::inspect::{FoundNode, Host, NodeView};
 
 /// By which `daemonset.yaml` knows nodes with cards.
 const LABELS: [&str; 4] = [
@@ -108,7 +108,7 @@ fn report(object: &GpuNodeReport, host: Option<&NodeView>, all_known: bool, obje
         None if all_known => Host::Gone,
         None => Host::Unknown,
     };
-    let found = Found { name: object.name_any(), gpu_node: object.clone(), host };
+    let found = FoundNode { name: object.name_any(), gpu_node: object.clone(), host };
     NodeReport::new(&found, objects.now)
 }
 

@@ -37,7 +37,7 @@ pub(super) enum Object {
 }
 
 /// The cluster as far as it is watched.
-pub(super) struct State {
+pub(super) struct DashboardState {
     index: Index,
     inner: Mutex<Inner>,
     /// Number of the last change.
@@ -98,9 +98,9 @@ const VERDICTS: Duration = Duration::from_secs(2);
 /// Longest look at where pods fit, during which no page is answered. Pods that weren't reached have their turn next time.
 const JUDGING: Duration = Duration::from_millis(250);
 
-// === impl State ===
+// === impl DashboardState ===
 
-impl State {
+impl DashboardState {
     pub(super) fn new(index: Index) -> Self {
         Self { index, inner: Mutex::default(), changed: watch::Sender::new(0) }
     }

@@ -23,7 +23,7 @@ use crate::view::inspect::NodeView;
 
 /// An explanation, and what it takes to put it into words.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundExplanation {
     pub(super) explanation: Explanation,
     /// What isn't known.
     pub(super) remarks: Vec<String>,
@@ -72,7 +72,7 @@ pub(super) async fn explanation(
     pod: &PodView,
     config: SchedulingConfig,
     mut remarks: Vec<String>,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<FoundExplanation> {
     let index = Index::new(config);
     let now = Instant::now();
     let names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
@@ -113,7 +113,7 @@ pub(super) async fn explanation(
             }
         }
     }
-    Ok(Found { explanation, remarks })
+    Ok(FoundExplanation { explanation, remarks })
 }
 
 /// Tells the index the group of a pod; there is none where the kind isn't defined.
