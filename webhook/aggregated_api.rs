@@ -35,7 +35,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use self::front_proxy::FrontProxy;
-use self::metrics::Requests;
+use self::metrics::RequestCounter;
 use self::objects::ServedKind;
 use self::shared_store::SharedStore;
 
@@ -70,7 +70,7 @@ pub struct AggregatedApi {
     lists: Arc<Semaphore>,
     /// Places of watches.
     watches: Arc<Semaphore>,
-    requests: Requests,
+    requests: RequestCounter,
 }
 
 // === impl AggregatedApi ===
@@ -83,9 +83,11 @@ impl AggregatedApi {
             AggregatedApiMode::On => false,
             AggregatedApiMode::LegacyWatch => true,
         };
-        let (store, watches) = (SharedStore::default(), Arc::new(Semaphore::new(MOST_WATCHES)));
+        let store = SharedStore::default();
+        let watches = Arc::new(Semaphore::new(MOST_WATCHES));
         let requests = metrics::register(registry, &store, &watches);
-        let (lists, front_proxy) = (Arc::new(Semaphore::new(MOST_LISTS)), FrontProxy::default());
+        let lists = Arc::new(Semaphore::new(MOST_LISTS));
+        let front_proxy = FrontProxy::default();
         Some(Self { store, front_proxy, is_legacy, lists, watches, requests })
     }
 

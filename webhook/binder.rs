@@ -65,7 +65,8 @@ impl Binder {
 
     async fn post(&self, binding: &Binding, until: Instant) -> Posted {
         let pods = Api::<Pod>::namespaced(self.client.clone(), &binding.namespace);
-        let (params, object) = (PostParams::default(), binding.object());
+        let params = PostParams::default();
+        let object = binding.object();
         let post = pods.create_subresource::<_, Status>("binding", &binding.name, &params, &object);
         let patience = DEADLINE.min(until.saturating_duration_since(Instant::now()));
         let why = match timeout(patience, post).await {

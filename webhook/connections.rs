@@ -37,7 +37,7 @@ use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
 pub use self::places::Limits;
-use self::places::{Place, Places};
+use self::places::{ConnectionPlace, Places};
 
 /// Longest time for which nothing is received: from an answer to the head of the next call, and between two signs of life on
 /// HTTP/2. Clients made with client-go close connections that are idle for 90 s, so that none of their calls meets one that we
@@ -104,10 +104,13 @@ pub async fn serve(
     served: Served,
     connections: Connections,
 ) {
-    let (running, places) = (TaskTracker::new(), Places::new(limits));
+    let running = TaskTracker::new();
+    let places = Places::new(limits);
     while let Some((stream, address)) = connections.stop.run_until_cancelled(Listener::accept(&mut listener)).await {
         let place = places.take(address.ip());
-        let (tls, served, end) = (tls.clone(), served.clone(), connections.open());
+        let tls = tls.clone();
+        let served = served.clone();
+        let end = connections.open();
         running.spawn(async move {
             let ended = tokio::select! {
                 biased;
@@ -126,7 +129,7 @@ pub async fn serve(
 }
 
 /// Ends when a connection has been open for long without a call that succeeded.
-async fn silence(place: &Place) {
+async fn silence(place: &ConnectionPlace) {
     tokio::time::sleep(FIRST_CALL).await;
     if place.is_proven() {
         std::future::pending::<()>().await;
@@ -138,7 +141,7 @@ async fn accept(
     tls: Option<TlsAcceptor>,
     address: SocketAddr,
     served: Served,
-    place: &Place,
+    place: &ConnectionPlace,
     ends: Ends,
 ) -> Result<(), Broken> {
     stream.set_nodelay(true).map_err(|error| Broken::Http(error.into()))?;
@@ -155,7 +158,7 @@ async fn talk(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     address: SocketAddr,
     served: Served,
-    place: &Place,
+    place: &ConnectionPlace,
     Ends { retire, end }: Ends,
 ) -> Result<(), Broken> {
     let mut http = Builder::new(TokioExecutor::new());
@@ -163,9 +166,12 @@ async fn talk(
     http.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(SILENCE);
     let mut stream = TimeoutStream::new(stream);
     stream.set_read_timeout(Some(SILENCE));
-    let (stream, connection) = (TokioIo::new(Box::pin(stream)), Connection(end.clone()));
+    let stream = TokioIo::new(Box::pin(stream));
+    let connection = Connection(end.clone());
     let answer = service_fn(|request: Request<Incoming>| {
-        let (served, call, retire) = (served.clone(), place.call(), retire.clone());
+        let served = served.clone();
+        let call = place.call();
+        let retire = retire.clone();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(address));
         request.extensions_mut().insert(connection.clone());

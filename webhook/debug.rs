@@ -78,9 +78,9 @@ fn watches(sync_status: &SyncStatus) -> Map<String, Value> {
 
 fn quota(quota: &QuotaUse) -> Value {
     let QuotaUse { namespace, name, models, limits, used } = quota;
-    let hard = |amount| limits.as_ref().ok().and_then(|limits| limits.of(amount));
-    let amounts =
-        Amount::ALL.map(|amount| (amount.key().to_owned(), json!({ "used": amount.of(used), "hard": hard(amount) })));
+    let hard = |amount| limits.as_ref().ok().and_then(|limits| limits.limit(amount));
+    let amounts = Amount::ALL
+        .map(|amount| (amount.key().to_owned(), json!({ "used": amount.in_totals(used), "hard": hard(amount) })));
     json!({
         "namespace": namespace, "name": name, "models": models, "problem": limits.as_ref().err().map(|why| &**why),
         "amounts": amounts.into_iter().collect::<Map<_, _>>(),

@@ -80,7 +80,8 @@ impl PodEvents {
             ticks.tick().await;
             let waiting = if leads() { self.index.waiting() } else { Vec::new() };
             // Each shape takes milliseconds in a large cluster: those of the runtime's threads answer calls.
-            let (index, mut sent) = (Arc::clone(&self.index), std::mem::take(&mut self.sent));
+            let index = Arc::clone(&self.index);
+            let mut sent = std::mem::take(&mut self.sent);
             let search = move || {
                 let due = sent.due(&waiting, Instant::now(), |demand| why_not(&index, demand));
                 (sent, due)

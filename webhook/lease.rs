@@ -159,7 +159,8 @@ impl Driver {
         if !self.election.may_acquire(Instant::now()) {
             return Ok(());
         }
-        let (sent, params) = (Instant::now(), PostParams::default());
+        let sent = Instant::now();
+        let params = PostParams::default();
         let written = match lease {
             None => self.leases.create(&params, &self.acquired(Lease::default())).await,
             Some(lease) => self.leases.replace(&self.name, &params, &self.acquired(lease)).await,

@@ -87,9 +87,11 @@ impl Planner {
         let changed = Arc::new(Notify::new());
         let wakes = Arc::clone(&changed);
         self.index.wake(move || wakes.notify_one());
-        let (index, ApiServer { client, requests }) = (Arc::clone(&self.index), self.api_server.clone());
+        let index = Arc::clone(&self.index);
+        let ApiServer { client, requests } = self.api_server.clone();
         let writer = Writer { client, index, requests };
-        let (mut under_way, mut busy) = (JoinSet::new(), HashSet::new());
+        let mut under_way = JoinSet::new();
+        let mut busy = HashSet::new();
         loop {
             // A group is written as a whole.
             let places = AT_ONCE.saturating_sub(under_way.len());
@@ -99,7 +101,8 @@ impl Planner {
                 is_more = more;
                 for step in steps {
                     busy.insert(Arc::clone(step.uid()));
-                    let (writer, call) = (writer.clone(), self.calls.token());
+                    let writer = writer.clone();
+                    let call = self.calls.token();
                     under_way.spawn(async move {
                         writer.write(&step, until).await;
                         drop(call);
@@ -133,7 +136,8 @@ impl Planner {
 
     /// Searches on a thread of its own: those of the runtime answer calls.
     async fn steps(&self, most: usize, busy: &HashSet<Arc<str>>) -> (Vec<Step>, bool) {
-        let (index, busy) = (Arc::clone(&self.index), busy.clone());
+        let index = Arc::clone(&self.index);
+        let busy = busy.clone();
         let search = move || index.plan(most, SEARCH, &busy, Instant::now());
         tokio::task::spawn_blocking(search).await.unwrap_or_else(|error| {
             tracing::error!(%error, "planning failed: waiting pods are planned at the next change");
@@ -199,7 +203,8 @@ impl Writer {
     /// Nominates the planned node, and removes the gate.
     async fn place(&self, demand: &Demand, planned: &Planned, until: Instant) -> Result<(), Failure> {
         let Demand { uid, namespace, name, scheduling, .. } = demand;
-        let (pods, uid) = (Api::namespaced(self.client.clone(), namespace), &**uid);
+        let pods = Api::namespaced(self.client.clone(), namespace);
+        let uid = &**uid;
         let plan = json!({ PLANNED: annotation::encode(planned) });
         let says = format!("GPUs are reserved on node {}", planned.node);
         let status = status(Some(&planned.node), "True", "Planned", &says);
@@ -246,7 +251,8 @@ impl Writer {
                 info!(pod, node, "evicting {} pods of lower priority", victims.len());
             }
             let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
-            let (params, eviction) = (PostParams { dry_run, ..PostParams::default() }, eviction(name, uid));
+            let params = PostParams { dry_run, ..PostParams::default() };
+            let eviction = eviction(name, uid);
             let evicted = pods.create_subresource::<_, Status>("eviction", name, &params, &eviction);
             match answer(evicted, until).await {
                 // Gone, or another pod of this name: its room is free, or soon will be.
@@ -265,7 +271,8 @@ impl Writer {
         change: &Value,
         until: Instant,
     ) -> Result<Pod, Failure> {
-        let (params, change) = (PatchParams::default(), Patch::Strategic(change));
+        let params = PatchParams::default();
+        let change = Patch::Strategic(change);
         let request = async {
             match subresource {
                 Some(subresource) => pods.patch_subresource(subresource, name, &params, &change).await,

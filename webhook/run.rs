@@ -318,7 +318,9 @@ impl Parts {
 
     /// Starts rotation of the certificates, and of caBundle with them.
     fn keep_certificates(&self, tasks: &mut Tasks) {
-        let (service, issued, stop) = (settings::service(&self.config), self.issued.clone(), self.stop.clone());
+        let service = settings::service(&self.config);
+        let issued = self.issued.clone();
+        let stop = self.stop.clone();
         let keep = keep_secret(self.api_server.clone(), SECRET.to_owned(), service, issued.clone(), stop.clone());
         tasks.spawn("certificate", keep);
         if let Some(files) = settings::certificate_files(&self.config) {

@@ -76,7 +76,8 @@ impl SoftTaints {
             if !leads() || !self.sync_status.borrow().has_synced() {
                 continue;
             }
-            let (index, enabled) = (Arc::clone(&self.index), self.enabled);
+            let index = Arc::clone(&self.index);
+            let enabled = self.enabled;
             let due = match tokio::task::spawn_blocking(move || index.soft_taints_due(enabled)).await {
                 Ok(due) => due,
                 Err(error) => {

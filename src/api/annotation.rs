@@ -344,7 +344,8 @@ impl Input<'_> {
     fn list(&self, key: &'static str) -> Result<Vec<String>, AnnotationError> {
         let text = self.0.get(key).map_or("", String::as_str);
         let items = || text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        let (count, bytes) = (items().count(), text.len());
+        let count = items().count();
+        let bytes = text.len();
         if count > MOST_ITEMS || bytes > LONGEST_LIST {
             return Err(AnnotationError::List { key, items: count, bytes });
         }

@@ -119,8 +119,8 @@ impl Amount {
         ["gpu", "gpumem", "gpumem-percentage", "gpucores"][self as usize]
     }
 
-    /// This amount of these.
-    pub fn of(self, totals: &Totals) -> u64 {
+    /// This amount in these totals.
+    pub fn in_totals(self, totals: &Totals) -> u64 {
         [totals.count, totals.memory, totals.percent, totals.cores][self as usize]
     }
 
@@ -134,7 +134,7 @@ impl Amount {
 
 impl Limits {
     /// The limit of an amount, if it has one.
-    pub fn of(&self, amount: Amount) -> Option<u64> {
+    pub fn limit(&self, amount: Amount) -> Option<u64> {
         self.0[amount as usize]
     }
 }
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn limits_are_read_as_requests_are() {
         let read = limits(r#"{"gpu":4,"gpumem":"160Gi","gpumem-percentage":400}"#).expect("amounts");
-        assert_eq!(Amount::ALL.map(|amount| read.of(amount)), [Some(4), Some(160 << 10), Some(400), None]);
-        assert_eq!(limits(r#"{"gpumem":3000}"#).expect("MiB").of(Amount::Memory), Some(3000));
+        assert_eq!(Amount::ALL.map(|amount| read.limit(amount)), [Some(4), Some(160 << 10), Some(400), None]);
+        assert_eq!(limits(r#"{"gpumem":3000}"#).expect("MiB").limit(Amount::Memory), Some(3000));
         assert_eq!(limits("{}").expect("none"), Limits::default());
         for (hard, named) in [(r#"{"gpumem":"8G"}"#, "did you mean \"8Gi\""), (r#"{"gpumem":-1}"#, "\"-1\" is out")] {
             let error = limits(hard).expect_err(hard).to_string();

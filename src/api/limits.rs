@@ -80,8 +80,11 @@ pub fn pod_requests(
         Some(request) => agreed(names, request, container),
     };
     let requests = containers.iter().map(|container| {
-        let (name, kind, request) = (container.name.clone(), container.kind, request_of(container)?);
-        let (profile, counted) = (profile(names, container), counted(names, container));
+        let name = container.name.clone();
+        let kind = container.kind;
+        let request = request_of(container)?;
+        let profile = profile(names, container);
+        let counted = counted(names, container);
         Ok(ContainerRequest { name, kind, profile, request, counted })
     });
     let requests: Vec<ContainerRequest> = requests.collect::<Result<_, RequestError>>()?;

@@ -296,7 +296,8 @@ impl Level {
 
     /// Whether `missing` of the others can join this set so that every pair is linked so well.
     fn can_complete(&self, set: CardSet, missing: u32, others: CardSet) -> bool {
-        let (mut open, mut rest) = (others & !set, set);
+        let mut open = others & !set;
+        let mut rest = set;
         while rest != 0 {
             let card = rest.trailing_zeros();
             rest &= rest - 1;

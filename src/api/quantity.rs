@@ -230,7 +230,8 @@ impl Memory {
     /// `percent` of this, rounded down so that parts never add up to more than the whole.
     #[must_use]
     pub fn percent(self, percent: u32) -> Self {
-        let (mib, percent) = (self.0, u64::from(percent));
+        let mib = self.0;
+        let percent = u64::from(percent);
         // The division of 128 bits that large amounts take is too slow for each GPU of a cluster.
         let exact = || u64::try_from(u128::from(mib) * u128::from(percent) / 100).unwrap_or(u64::MAX);
         Self(mib.checked_mul(percent).map_or_else(exact, |product| product / 100))

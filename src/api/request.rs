@@ -164,7 +164,7 @@ impl GpuRequest {
     /// The share this request takes of a card with `memory`.
     pub fn share_on(&self, memory: Memory) -> Share {
         let exclusive = self.is_exclusive();
-        Share { memory: self.memory.of(memory), host: Memory::ZERO, cores: self.cores, exclusive }
+        Share { memory: self.memory.on_card(memory), host: Memory::ZERO, cores: self.cores, exclusive }
     }
 
     /// The share where requests become shares in this way. A whole card has no part in host memory.
@@ -183,7 +183,7 @@ impl GpuRequest {
 
     /// Whether a card with `memory` has as much as is requested of it.
     pub fn is_within(&self, memory: Memory) -> bool {
-        self.memory.of(memory) <= memory
+        self.memory.on_card(memory) <= memory
     }
 
     /// The amounts that the webhook writes as limit and request.
@@ -211,7 +211,7 @@ impl fmt::Display for GpuRequest {
 
 impl MemoryAmount {
     /// The amount on a card with `memory`; a percentage gives at least 1 MiB.
-    pub fn of(self, memory: Memory) -> Memory {
+    pub fn on_card(self, memory: Memory) -> Memory {
         match self {
             Self::Absolute(amount) => amount,
             Self::Percent(percent) => memory.percent(percent).max(Memory::mib(1)),

@@ -130,8 +130,10 @@ pub struct Policies {
 
 impl Default for SchedulingConfig {
     fn default() -> Self {
-        let (names, defaults) = (ResourceNames::default(), Defaults::default());
-        let (card_policy, node_policy) = (PolicyName::default(), PolicyName::default());
+        let names = ResourceNames::default();
+        let defaults = Defaults::default();
+        let card_policy = PolicyName::default();
+        let node_policy = PolicyName::default();
         Self {
             names,
             defaults,
@@ -196,7 +198,9 @@ impl Demand {
             return Err(BadDemand::Selection);
         }
         let preferences = Preferences::from_annotations(&pod.annotations)?;
-        let (uid, namespace, name) = (pod.uid.as_str().into(), pod.namespace.clone(), pod.name.clone());
+        let uid = pod.uid.as_str().into();
+        let namespace = pod.namespace.clone();
+        let name = pod.name.clone();
         Ok(Some(Self {
             uid,
             namespace,

@@ -395,7 +395,8 @@ impl ClusterState {
             }
             Some(state @ (State::Reserved(_) | State::Waiting(_))) => {
                 let before = std::mem::replace(state, State::Confirmed);
-                let (mut is_elsewhere, mut is_ours) = (false, false);
+                let mut is_elsewhere = false;
+                let mut is_ours = false;
                 if let State::Reserved(elsewhere) = before {
                     (is_elsewhere, is_ours) = (elsewhere.source.is_nominated(), elsewhere.source.is_ours());
                     touched.extend(self.unlist(uid, &elsewhere.planned.node));
@@ -403,7 +404,8 @@ impl ClusterState {
                 match pod.planned() {
                     Some(planned) if planned.node == node => {
                         let demand = Arc::new(demand);
-                        let (source, bound) = (Source::Read, true);
+                        let source = Source::Read;
+                        let bound = true;
                         let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
                         touched.extend(self.reserve(uid, read));
                     }
@@ -696,7 +698,8 @@ impl ClusterState {
         let Some(reservation) = self.reservation_of(uid).filter(|reservation| !reservation.bound) else {
             return Touched::new();
         };
-        let (demand, node) = (reservation.demand_now(), reservation.planned.node.clone());
+        let demand = reservation.demand_now();
+        let node = reservation.planned.node.clone();
         let uid = Arc::clone(&demand.uid);
         self.wait(&demand);
         self.move_out(&uid);
@@ -711,8 +714,10 @@ impl ClusterState {
             let Some(reservation) = self.reservation_of(&uid).filter(|reservation| reservation.deadline <= now) else {
                 continue;
             };
-            let (node, demand) = (reservation.planned.node.clone(), reservation.demand_now());
-            let (source, is_bound) = (reservation.source, reservation.bound);
+            let node = reservation.planned.node.clone();
+            let demand = reservation.demand_now();
+            let source = reservation.source;
+            let is_bound = reservation.bound;
             let was_nominated = source.is_nominated() && reservation.is_shown;
             if is_bound {
                 self.pods.insert(Arc::clone(&uid), Pod::new(&demand, State::Confirmed));

@@ -21,6 +21,7 @@ use kube::core::{Request, Status};
 use kube::runtime::watcher;
 use kube::{Api, Client, Config, Resource as _};
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::port_forward::Failure;
 
@@ -275,7 +276,8 @@ impl Cluster {
         let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
         self.ask(async {
             let mut body = pin!(self.client.request_stream(request?).await?);
-            let (mut end, mut before) = (Vec::new(), 0);
+            let mut end = Vec::new();
+            let mut before = 0;
             loop {
                 let part = body.fill_buf().await.map_err(kube::Error::ReadEvents)?;
                 if part.is_empty() {
@@ -311,22 +313,29 @@ impl Cluster {
     ) -> Result<Bytes, Refusal> {
         self.in_time(async {
             let pods = Api::<Pod>::namespaced(self.client(), namespace);
-            let forward = || async {
-                let mut forwarded =
-                    pods.portforward(pod, &[port]).await.map_err(|error| match self.refusal(error) {
-                        // In the kubelet's words, which name nothing.
-                        Refusal::UnknownKind => Refusal::NotFound(format!("pods {pod:?} not found")),
-                        refusal => refusal,
-                    })?;
-                let ends = forwarded.take_stream(port).zip(forwarded.take_error(port));
-                Ok::<_, Refusal>(ends.expect("the port that was asked for"))
-            };
-            port_forward::get(forward, path).await?.map_err(|failure| match failure {
+            port_forward::get(|| self.forward(&pods, pod, port), path).await?.map_err(|failure| match failure {
                 Failure::Connection(why) => Refusal::NotForwarded { pod: pod.to_owned(), port, why },
                 Failure::Answer(why) => Refusal::NoAnswer { pod: pod.to_owned(), port, why },
             })
         })
         .await
+    }
+
+    /// A connection to a port of a pod, and what tells in words why it was refused.
+    async fn forward(
+        &self,
+        pods: &Api<Pod>,
+        pod: &str,
+        port: u16,
+    ) -> Result<(impl AsyncRead + AsyncWrite + Unpin + use<>, impl Future<Output = Option<String>> + use<>), Refusal>
+    {
+        let mut forwarded = pods.portforward(pod, &[port]).await.map_err(|error| match self.refusal(error) {
+            // In the kubelet's words, which name nothing.
+            Refusal::UnknownKind => Refusal::NotFound(format!("pods {pod:?} not found")),
+            refusal => refusal,
+        })?;
+        let ends = forwarded.take_stream(port).zip(forwarded.take_error(port));
+        Ok(ends.expect("the port that was asked for"))
     }
 
     /// All objects that have the labels that `selector` asks for, in the order of their names.

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use divvy_api::annotation::Preferences;
 use divvy_api::gpunode::Oversubscription;
 use divvy_api::request::{Defaults, Sharing};
-use divvy_api::{Card, ContainerRequest, ResourceName, ResourceNames, SlotId, Tier};
+use divvy_api::{Card, ContainerRequest, ResourceName, ResourceNames, Share, SlotId, Tier};
 use divvy_placement::{Held, NodeState, Policy};
 use tracing::warn;
 
@@ -51,7 +51,7 @@ use self::units::GivenUnits;
 use self::unplaced::UnplacedPods;
 use crate::identity::{self, AdmissionOrder, CallHistory, ContainerUnderAdmission, Question, SlotState, Unresolved};
 use crate::inventory::Inventory;
-use crate::ledger::{Ledger, Nonce, Part};
+use crate::ledger::{Ledger, Nonce, Part, PodEntry};
 use crate::pod::{Pod, PodRef};
 use crate::ports::{AllocatedContainer, ContainerResponse, ContainerSetup};
 
@@ -362,16 +362,20 @@ impl Allocator {
     fn allocated(&self, uid: &str, count: usize) -> Allocated {
         let entry = self.ledger.allocations().pod(uid);
         let Some(admission) = &self.admission else { return Allocated::default() };
-        let held_by = |ContainerRequest { name, request, .. }: &ContainerRequest| {
-            let parts = entry.and_then(|entry| entry.holding(name)).map_or(&[][..], |holding| &holding.parts);
-            let held = |part: &Part| {
-                let at = self.inventory.node.position(&part.card)?;
-                let asked = request.map(|request| request.share_on(self.inventory.cards()[at].memory));
-                Some((at, asked.filter(|_| part.is_of_unknown_size()).unwrap_or(part.share)))
-            };
-            parts.iter().filter_map(held).collect()
+        let requests = admission.requests[..count].iter();
+        Allocated::new(requests.map(|request| self.allocated_to(request, entry)).collect())
+    }
+
+    /// What a container holds of cards that the inventory shows, by their positions.
+    fn allocated_to(&self, container: &ContainerRequest, entry: Option<&PodEntry>) -> Vec<(usize, Share)> {
+        let ContainerRequest { name, request, .. } = container;
+        let parts = entry.and_then(|entry| entry.holding(name)).map_or(&[][..], |holding| &holding.parts);
+        let held = |part: &Part| {
+            let at = self.inventory.node.position(&part.card)?;
+            let asked = request.map(|request| request.share_on(self.inventory.cards()[at].memory));
+            Some((at, asked.filter(|_| part.is_of_unknown_size()).unwrap_or(part.share)))
         };
-        Allocated::new(admission.requests[..count].iter().map(held_by).collect())
+        parts.iter().filter_map(held).collect()
     }
 
     fn remember_refusal<T>(&mut self, uid: &str, result: Result<T, Refusal>) -> Result<T, Refusal> {

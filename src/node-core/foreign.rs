@@ -121,15 +121,17 @@ fn split(id: &str) -> Option<CardId> {
 
 /// Values of those of the annotations that the pod has.
 fn annotations<'a>(pod: &'a Pod, container: &ContainerSpec, keys: &[&str]) -> Vec<&'a str> {
-    let value = |pattern: &&str| {
-        // Init containers are numbered on their own, and no system that numbers containers knows them.
-        if pattern.ends_with(INDEX) && container.kind != ContainerKind::App {
-            return None;
-        }
-        let key = pattern.replace(NAME, &container.name).replace(INDEX, &container.index.to_string());
-        pod.annotations.get(&key).map(String::as_str)
-    };
-    keys.iter().filter_map(value).collect()
+    keys.iter().filter_map(|key| annotation(pod, container, key)).collect()
+}
+
+/// Value of the annotation that has a container's name or number in its key.
+fn annotation<'a>(pod: &'a Pod, container: &ContainerSpec, pattern: &str) -> Option<&'a str> {
+    // Init containers are numbered on their own, and no system that numbers containers knows them.
+    if pattern.ends_with(INDEX) && container.kind != ContainerKind::App {
+        return None;
+    }
+    let key = pattern.replace(NAME, &container.name).replace(INDEX, &container.index.to_string());
+    pod.annotations.get(&key).map(String::as_str)
 }
 
 /// Cards of lists of UUIDs: `<UUID>,<model>,<MiB>,<cores>` for each, `:` between or after the cards of a container, `;` after

@@ -62,15 +62,15 @@ impl PodCgroups {
             ));
             return HashMap::new();
         }
-        let state = |uid: String| {
-            if has_cgroup(&classes, &uid) {
-                self.found().insert(uid.clone());
-                return Some((uid, CgroupState::Exists));
-            }
-            let removed = self.found().contains(&uid);
-            removed.then_some((uid, CgroupState::Removed))
-        };
-        uids.into_iter().filter_map(state).collect()
+        uids.into_iter().filter_map(|uid| self.state(&classes, &uid).map(|state| (uid, state))).collect()
+    }
+
+    fn state(&self, classes: &[PathBuf], uid: &str) -> Option<CgroupState> {
+        if has_cgroup(classes, uid) {
+            self.found().insert(uid.to_owned());
+            return Some(CgroupState::Exists);
+        }
+        self.found().contains(uid).then_some(CgroupState::Removed)
     }
 
     fn found(&self) -> MutexGuard<'_, HashSet<String>> {

@@ -92,7 +92,8 @@ impl PodSource for NodePods {
         if uids.is_empty() {
             return HashMap::new();
         }
-        let (cgroups, asked) = (Arc::clone(&self.cgroups), uids.clone());
+        let cgroups = Arc::clone(&self.cgroups);
+        let asked = uids.clone();
         let states = tokio::task::spawn_blocking(move || cgroups.states(asked)).await;
         // What can't be looked at may still run.
         states.unwrap_or_else(|_| uids.into_iter().map(|uid| (uid, CgroupState::Exists)).collect())

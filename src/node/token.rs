@@ -47,7 +47,8 @@ pub async fn rejected(requests: Option<Requests>, token_file: &Path) -> anyhow::
     loop {
         tokio::time::sleep(INTERVAL).await;
         if let Some(lasted) = requests.unauthorized().filter(|lasted| *lasted >= PATIENCE) {
-            let (address, seconds) = (requests.address(), lasted.as_secs());
+            let address = requests.address();
+            let seconds = lasted.as_secs();
             return anyhow!(
                 "API server {address} has answered 401 Unauthorized for {seconds}s: {}",
                 remedy(token_file)

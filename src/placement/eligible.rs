@@ -25,7 +25,8 @@ pub(crate) struct Wishes<'a> {
 impl<'a> Wishes<'a> {
     pub(crate) fn new(preferences: &'a Preferences) -> Self {
         let Preferences { cards, avoid_cards, .. } = preferences;
-        let (cards, avoid_cards) = (cards.iter().collect(), avoid_cards.iter().collect());
+        let cards = cards.iter().collect();
+        let avoid_cards = avoid_cards.iter().collect();
         Self { preferences, cards, avoid_cards, models: RefCell::default() }
     }
 
@@ -82,7 +83,8 @@ pub fn matches_model(pattern: &str, model: &str) -> bool {
     if pattern.contains('*') {
         return matches_glob(&pattern.to_ascii_lowercase(), &model.to_ascii_lowercase());
     }
-    let (pattern, model) = (words(pattern), words(model));
+    let pattern = words(pattern);
+    let model = words(model);
     !pattern.is_empty()
         && model.windows(pattern.len()).any(|run| run.iter().zip(&pattern).all(|(a, b)| a.eq_ignore_ascii_case(b)))
 }

@@ -93,7 +93,7 @@ impl Policy {
 
 impl Outcome {
     /// What comes out if these steps choose each card.
-    pub(crate) fn of(problem: &Problem<'_>, chosen_by: &[Vec<usize>]) -> Self {
+    pub(crate) fn new(problem: &Problem<'_>, chosen_by: &[Vec<usize>]) -> Self {
         let set = |step| {
             let chosen = (0..chosen_by.len()).filter(move |card| chosen_by[*card].contains(&step));
             problem.pool(step, chosen_by).into_iter().chain(chosen).collect()
@@ -107,7 +107,7 @@ impl Outcome {
 // === impl Criterion ===
 
 impl Criterion {
-    fn of(policy: PolicyName) -> &'static [Self] {
+    fn of_policy(policy: PolicyName) -> &'static [Self] {
         use Criterion::{Busy, Chance, Crowding, Emptiness, Leftover, LinksLost, NumaNodes, WorstLink};
         match policy {
             PolicyName::Binpack => &[NumaNodes, Busy, Emptiness, WorstLink, LinksLost],
@@ -136,7 +136,7 @@ impl<'a> Judge<'a> {
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
         let mut cost = Cost::default();
-        for (cost, criterion) in cost.iter_mut().zip(Criterion::of(self.policy.name)) {
+        for (cost, criterion) in cost.iter_mut().zip(Criterion::of_policy(self.policy.name)) {
             *cost = self.measure(*criterion, outcome);
         }
         cost

@@ -119,9 +119,10 @@ impl<'a> Problem<'a> {
     /// What a step takes of a card; an error if that isn't the part that it asks for, and the card is smaller than the part, or if
     /// the card isn't for parts.
     fn share(&self, card: usize, step: usize) -> Result<Share, Reason> {
-        let (request, memory) = (&self.steps[step].request, self.cards()[card].memory);
+        let request = &self.steps[step].request;
+        let memory = self.cards()[card].memory;
         if self.sharing != Sharing::Part && !request.is_within(memory) {
-            return Err(Reason::TooSmall { wanted: request.memory.of(memory), capacity: memory });
+            return Err(Reason::TooSmall { wanted: request.memory.on_card(memory), capacity: memory });
         }
         let known = self.pod.share(self.steps[step].container, card);
         let share = known.unwrap_or_else(|| request.share_of(memory, self.sharing));
@@ -215,17 +216,19 @@ impl<'a> Problem<'a> {
 
     /// The first card that is the same to this pod; never another one for a card that it holds already.
     pub(crate) fn first_alike(&self, card: usize) -> usize {
-        let facts = |card: usize| {
-            let is_open = self.sites[card].barred.is_none();
-            let On { card, held, .. } = self.on(card);
-            let Card { memory, scales, numa, compute_mode, .. } = card;
-            let free_slots = held.free_slots(card);
-            let held = Held { slots: 0, busy: held.busy_steps(), ..*held };
-            (card.requested_profile(), memory, scales, numa, compute_mode, free_slots, held, is_open)
-        };
         let fresh = |card: usize| self.sites[card].allocated.is_fresh();
-        let alike = |other: &usize| fresh(*other) && fresh(card) && facts(*other) == facts(card);
+        let alike = |other: &usize| fresh(*other) && fresh(card) && self.facts(*other) == self.facts(card);
         (0..card).find(alike).unwrap_or(card)
+    }
+
+    /// All that makes a card another one to this pod, if it holds nothing of it.
+    fn facts(&self, card: usize) -> impl PartialEq {
+        let is_open = self.sites[card].barred.is_none();
+        let On { card, held, .. } = self.on(card);
+        let Card { memory, scales, numa, compute_mode, .. } = card;
+        let free_slots = held.free_slots(card);
+        let held = Held { slots: 0, busy: held.busy_steps(), ..*held };
+        (card.requested_profile(), memory, scales, numa, compute_mode, free_slots, held, is_open)
     }
 
     /// The pod's shares of cards that it holds already, with what later containers may draw there.

@@ -152,7 +152,7 @@ impl Lacking {
     ];
 
     /// Kinds of these reasons.
-    pub fn of(reasons: &[Option<Reason>]) -> Self {
+    pub fn from_reasons(reasons: &[Option<Reason>]) -> Self {
         reasons.iter().flatten().fold(Self::default(), Self::with)
     }
 

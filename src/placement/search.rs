@@ -55,7 +55,8 @@ struct Undo(Option<Share>);
 impl<'a> Search<'a> {
     /// An error if a step has no choice, whatever is chosen for the others.
     pub(crate) fn new(problem: &'a Problem<'a>, policy: &'a Policy) -> Result<Self, NoPlan> {
-        let (steps, order) = (problem.steps.len(), order(problem)?);
+        let steps = problem.steps.len();
+        let order = order(problem)?;
         Ok(Self {
             problem,
             policy,
@@ -168,7 +169,7 @@ impl<'a> Search<'a> {
 
     /// A whole plan. The search for the first one ends here.
     fn keep(&mut self) {
-        let cost = self.judge.cost(&Outcome::of(self.problem, &self.chosen_by));
+        let cost = self.judge.cost(&Outcome::new(self.problem, &self.chosen_by));
         if self.best.is_none() {
             self.limit = self.checks;
         }

@@ -187,7 +187,7 @@ impl Account<'_> {
             self.accounts.header.managed_grants.fetch_add(1, Ordering::Relaxed);
             self.own.managed.fetch_add(bytes, Ordering::Release);
         };
-        self.reserve_and(mark, bytes, MemoryLimit::of(limit.total), pause)
+        self.reserve_and(mark, bytes, MemoryLimit::all_physical(limit.total), pause)
     }
 
     fn reserve_and(&self, mark: impl FnOnce(), bytes: u64, limit: MemoryLimit, mut pause: impl FnMut()) -> Reservation {
@@ -326,7 +326,7 @@ impl Use {
 
 impl MemoryLimit {
     /// A share that isn't oversubscribed.
-    pub const fn of(total: u64) -> Self {
+    pub const fn all_physical(total: u64) -> Self {
         Self { total, physical: total }
     }
 

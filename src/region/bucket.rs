@@ -59,7 +59,7 @@ impl Share {
     pub const WHOLE: Self = Self(10_000);
 
     /// So many parts in 10 000 of the card's time; more than all is all.
-    pub const fn of(parts: u32) -> Self {
+    pub const fn from_parts(parts: u32) -> Self {
         if parts > Self::WHOLE.0 { Self::WHOLE } else { Self(parts) }
     }
 
@@ -76,7 +76,8 @@ impl Share {
     /// The share's part of a duration, ns.
     pub const fn of_ns(self, ns: u64) -> u64 {
         // Split, because their product may not fit.
-        let (whole, parts) = (Self::WHOLE.0 as u64, self.0 as u64);
+        let whole = Self::WHOLE.0 as u64;
+        let parts = self.0 as u64;
         ns / whole * parts + ns % whole * parts / whole
     }
 
@@ -168,7 +169,7 @@ impl Estimate {
     const MOST_NS: u64 = 1 << 50;
 
     /// The estimate that was [kept](Estimate::kept) as a number, or so many nanoseconds.
-    pub const fn of(kept: u64) -> Self {
+    pub const fn from_kept(kept: u64) -> Self {
         Self { ns: if kept > Self::MOST_NS { Self::MOST_NS } else { kept } }
     }
 
@@ -190,7 +191,7 @@ impl Estimate {
     /// What so many of them take.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
-        Self::of(self.ns.saturating_mul(count))
+        Self::from_kept(self.ns.saturating_mul(count))
     }
 
     /// Takes into account, to three tenths, that `launches` took `busy_ns` together. Work that turns out to take longer than was

@@ -203,7 +203,8 @@ impl Page {
 impl Busy {
     /// Counts one more busy container, by the sum of its processes' weights, with a guaranteed share, or none.
     pub fn add(&mut self, weight: u32, guaranteed: Share, priority: Option<Priority>) {
-        let (parts, nothing) = (guaranteed.parts(), u32::from(guaranteed.parts() == 0));
+        let parts = guaranteed.parts();
+        let nothing = u32::from(guaranteed.parts() == 0);
         self.tenants = self.tenants.saturating_add(1);
         self.weight = self.weight.saturating_add(weight);
         self.guaranteed = self.guaranteed.saturating_add(parts);
@@ -253,7 +254,7 @@ impl Reading {
     /// guaranteed to busy ones. When the page is stale, nobody bursts.
     pub fn share(&self, entitlement: Entitlement, now_ns: u64) -> Share {
         let Entitlement { share, limit, .. } = entitlement;
-        Share::of(self.unlimited(entitlement, now_ns).parts().min(limit.parts()).max(share.parts()))
+        Share::from_parts(self.unlimited(entitlement, now_ns).parts().min(limit.parts()).max(share.parts()))
     }
 
     fn unlimited(&self, Entitlement { share, compute, priority, limit: _ }: Entitlement, now_ns: u64) -> Share {
@@ -261,7 +262,7 @@ impl Reading {
         let mut whole = Share::WHOLE.parts();
         if high > 0 {
             if priority == Some(Priority::Low) {
-                return if share.parts() == 0 { Share::of(MIN_PARTS) } else { share };
+                return if share.parts() == 0 { Share::from_parts(MIN_PARTS) } else { share };
             }
             // The others divide what those who make way leave.
             whole = whole.saturating_sub(low_guaranteed).saturating_sub(low_unguaranteed.saturating_mul(MIN_PARTS));
@@ -269,14 +270,14 @@ impl Reading {
             unguaranteed = unguaranteed.saturating_sub(low_unguaranteed);
         }
         if share.parts() == 0 {
-            return Share::of(whole.saturating_sub(guaranteed) / unguaranteed.max(1));
+            return Share::from_parts(whole.saturating_sub(guaranteed) / unguaranteed.max(1));
         }
         if compute == Compute::Cap || self.is_stale(now_ns) {
             return share;
         }
         // It may not have been seen busy yet, then its own guarantee isn't in the sum.
         let competing = guaranteed.min(whole).max(share.parts());
-        Share::of((share.parts() * whole / competing).max(share.parts()))
+        Share::from_parts((share.parts() * whole / competing).max(share.parts()))
     }
 }
 

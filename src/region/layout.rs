@@ -153,7 +153,8 @@ pub const fn size(cards: usize) -> usize {
 pub fn header(cards: u32, generation: u64) -> Result<[u8; LINE], InvalidRegion> {
     let size = size(cards_of(cards)?) as u64;
     let mut line = [0; LINE];
-    let (slots, high) = (SLOTS_WORD, 0_u32);
+    let slots = SLOTS_WORD;
+    let high = 0_u32;
     let words: [&[u8]; 7] = [
         &MAGIC.to_ne_bytes(),
         &VERSION.to_ne_bytes(),

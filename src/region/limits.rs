@@ -59,7 +59,7 @@ pub struct Limits<T, C> {
 
 /// A container's share of one card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Card<'a> {
+pub struct CardLimits<'a> {
     /// The card's UUID, such as `GPU-8f6d…` or `MIG-…`.
     pub uuid: &'a str,
     /// Memory, in MiB; its bytes fit into 64 bits.
@@ -148,7 +148,7 @@ impl<'a> Limits<&'a str, Cards<'a>> {
         let mut read = 0;
         for (at, found) in lines {
             let line = Malformed { line: at + 1, found, expected: CARD };
-            let card = line.parse(Card::read)?;
+            let card = line.parse(CardLimits::read)?;
             let is_listed = cards.clone().take(read).any(|other| other.uuid == card.uuid);
             Malformed { expected: "another card", ..line }.parse(|_| (!is_listed).then_some(()))?;
             Malformed { expected: "end", ..line }.parse(|_| (read < CARDS).then_some(()))?;
@@ -159,7 +159,7 @@ impl<'a> Limits<&'a str, Cards<'a>> {
     }
 }
 
-impl<'a, C: Iterator<Item = Card<'a>> + Clone> Limits<&str, C> {
+impl<'a, C: Iterator<Item = CardLimits<'a>> + Clone> Limits<&str, C> {
     /// Writes the file, with a comment on the tier for people who open it.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl<'a, C: Iterator<Item = Card<'a>> + Clone> Limits<&str, C> {
         }
         out.write_char('\n')?;
         write!(out, "pod {pod_uid} {namespace} {pod}\ncontainer {container}\n")?;
-        for Card { uuid, memory_mib, host_mib, cores, exclusive } in cards {
+        for CardLimits { uuid, memory_mib, host_mib, cores, exclusive } in cards {
             let exclusive = u8::from(exclusive);
             write!(out, "card {uuid} memory-mib {memory_mib} cores {cores} exclusive {exclusive}")?;
             if host_mib > 0 {
@@ -210,9 +210,9 @@ fn fields<const N: usize>(text: &str) -> Option<[&str; N]> {
     (length == text.len() && fields.iter().all(|field| !field.is_empty())).then_some(fields)
 }
 
-// === impl Card ===
+// === impl CardLimits ===
 
-impl<'a> Card<'a> {
+impl<'a> CardLimits<'a> {
     /// Memory, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_mib << 20
@@ -246,13 +246,13 @@ impl<'a> Card<'a> {
 // === impl Cards ===
 
 impl<'a> Iterator for Cards<'a> {
-    type Item = Card<'a>;
+    type Item = CardLimits<'a>;
 
-    fn next(&mut self) -> Option<Card<'a>> {
+    fn next(&mut self) -> Option<CardLimits<'a>> {
         while !self.0.is_empty() {
             let (line, rest) = self.0.split_once('\n').unwrap_or((self.0, ""));
             self.0 = rest;
-            if let Some(card) = Card::read(line) {
+            if let Some(card) = CardLimits::read(line) {
                 return Some(card);
             }
         }

@@ -102,7 +102,9 @@ struct Scan {
 impl<T: Items> Splitter<T> {
     /// A splitter for a list of which nothing has arrived yet.
     pub fn new(items: T) -> Self {
-        let (text, envelope, place) = (Vec::new(), Envelope::default(), Place::default());
+        let text = Vec::new();
+        let envelope = Envelope::default();
+        let place = Place::default();
         Self { items, text, envelope, place, scan: Scan::default(), count: 0 }
     }
 

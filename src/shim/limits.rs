@@ -29,7 +29,7 @@ pub(crate) enum Unread<'a> {
 // === impl Contents ===
 
 impl Contents {
-    pub(crate) fn of(path: &CStr) -> Result<Self, Errno> {
+    pub(crate) fn read(path: &CStr) -> Result<Self, Errno> {
         let mut bytes = [0; LONGEST];
         let length = File::open(path)?.read(&mut bytes)?;
         Ok(Self { bytes, length })
@@ -49,17 +49,17 @@ impl Contents {
 impl CardId {
     /// A UUID as the daemon and NVML spell it.
     pub(crate) fn new(uuid: &str) -> Self {
-        Self(Text::of(format_args!("{uuid}")))
+        Self(Text::formatted(format_args!("{uuid}")))
     }
 
     /// The spelling of what CUDA answers. Whether it is a card's or a MIG instance's UUID CUDA does not say.
     pub(crate) fn of_bytes(prefix: &str, uuid: [u8; 16]) -> Self {
-        let digits = Text::<33>::of(format_args!("{:032x}", u128::from_be_bytes(uuid)));
+        let digits = Text::<33>::formatted(format_args!("{:032x}", u128::from_be_bytes(uuid)));
         let digits = digits.as_str();
         let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
         let [time_low, time_mid, time_high, sequence, node] =
             [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
-        Self(Text::of(format_args!("{prefix}{time_low}-{time_mid}-{time_high}-{sequence}-{node}")))
+        Self(Text::formatted(format_args!("{prefix}{time_low}-{time_mid}-{time_high}-{sequence}-{node}")))
     }
 
     pub(crate) fn as_str(&self) -> &str {

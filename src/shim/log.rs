@@ -25,5 +25,5 @@ impl LogOnce {
 
 /// Logs one line.
 pub(crate) fn line(arguments: fmt::Arguments<'_>) {
-    sys::write_error(Text::<512>::of(format_args!("libdivvy: {arguments}\n")).as_bytes());
+    sys::write_error(Text::<512>::formatted(format_args!("libdivvy: {arguments}\n")).as_bytes());
 }

@@ -56,14 +56,23 @@ unsafe fn parts(process: &'static Process, device: nvmlDevice_t) -> impl Iterato
         // SAFETY: a number is written to a number.
         let _no_mig = unsafe { nvmlDeviceGetMaxMigDeviceCount(device, &raw mut instances) };
     }
-    let instance = move |index| {
-        let mut instance = ptr::null_mut();
-        // SAFETY: a handle is written to a handle.
-        let result = unsafe { nvmlDeviceGetMigDeviceHandleByIndex(device, index, &raw mut instance) };
-        (result == NVML_SUCCESS).then_some(())?;
+    let part = move |index| {
+        // SAFETY: the caller's guarantee.
+        let instance = unsafe { instance(device, index) }?;
         Some((position(instance)?, instance))
     };
-    itself.map(|position| (position, device)).into_iter().chain((0..instances).filter_map(instance))
+    itself.map(|position| (position, device)).into_iter().chain((0..instances).filter_map(part))
+}
+
+/// A MIG instance of a device, if there is one with this number.
+///
+/// # Safety
+/// A device of NVML's.
+unsafe fn instance(device: nvmlDevice_t, index: c_uint) -> Option<nvmlDevice_t> {
+    let mut instance = ptr::null_mut();
+    // SAFETY: a handle is written to a handle.
+    let result = unsafe { nvmlDeviceGetMigDeviceHandleByIndex(device, index, &raw mut instance) };
+    (result == NVML_SUCCESS).then_some(instance)
 }
 
 /// # Safety

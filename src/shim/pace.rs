@@ -100,7 +100,7 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
     if context.is_null() {
         return Ok(None);
     }
-    let stream = Stream::of(context, stream, is_per_thread);
+    let stream = Stream::in_context(context, stream, is_per_thread);
     // What can't be asked the driver refuses too.
     if stream.is_capturing() != Some(false) {
         return Ok(None);
@@ -114,7 +114,8 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
         return Ok(None);
     }
     let account = process.account(position).ok_or(ERROR_NOT_PERMITTED)?;
-    let (is_first, estimate) = (false, Estimate::UNKNOWN);
+    let is_first = false;
+    let estimate = Estimate::UNKNOWN;
     let mut admitted = Admitted { process, position, account, stream, is_first, work, estimate, began_ns: now };
     admitted.wait_for_gate()?;
     admitted.is_first = known.is_none_or(tracks::StreamEntry::is_marked);
@@ -124,7 +125,7 @@ fn admit(stream: CUstream, is_per_thread: bool, work: Work) -> Result<Option<Adm
 
 /// What the driver takes of a card for contexts and graphs, as the daemon says on the card's clock page.
 pub(crate) fn driver_memory(process: &Process, position: usize) -> DriverMemory {
-    Card::of(position).map(|card| card.driver_memory(process, position)).unwrap_or_default()
+    Card::at(position).map(|card| card.driver_memory(process, position)).unwrap_or_default()
 }
 
 /// In a child that fork made: nothing was launched, and nobody looks.
@@ -140,7 +141,7 @@ impl Admitted {
     #[inline]
     fn wait_for_gate(&mut self) -> Result<(), CUresult> {
         let Self { process, position, account, work, .. } = *self;
-        let (Some(card), Some(bucket)) = (Card::of(position), process.region().card(position)) else {
+        let (Some(card), Some(bucket)) = (Card::at(position), process.region().card(position)) else {
             return Err(ERROR_NOT_PERMITTED);
         };
         match work {
@@ -188,7 +189,7 @@ impl Admitted {
         if entry.is_none() && tracks::insert(&stream, position).is_none() {
             return;
         }
-        if let Some(card) = Card::of(position)
+        if let Some(card) = Card::at(position)
             && entry.is_none_or(tracks::StreamEntry::is_idle)
         {
             card.begin(process, position, began_ns);
@@ -202,7 +203,7 @@ impl Admitted {
     #[inline]
     fn done(&self, result: CUresult) -> CUresult {
         let Self { process, position, account, stream, work, estimate, began_ns, .. } = *self;
-        let Some(card) = Card::of(position) else { return result };
+        let Some(card) = Card::at(position) else { return result };
         if result != SUCCESS {
             account.completed(estimate.ns(), 0);
             card.forget_probe(estimate);

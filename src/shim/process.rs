@@ -78,7 +78,7 @@ pub(crate) unsafe fn init(real: unsafe extern "C" fn(c_uint) -> CUresult, flags:
     if let Err(refused) = this() {
         return refused;
     }
-    if let Ok(file) = Contents::of(paths::LIMITS)
+    if let Ok(file) = Contents::read(paths::LIMITS)
         && let Ok(limits) = file.limits()
     {
         mps::restore_environment(&limits);
@@ -119,7 +119,7 @@ impl Process {
         let refused = |why: core::fmt::Arguments<'_>| {
             REFUSED.log(format_args!("{why}: this process may use no GPU; ask the node's administrator (divvy-node)"));
         };
-        let file = Contents::of(paths::LIMITS);
+        let file = Contents::read(paths::LIMITS);
         let limits = match file.as_ref().map_err(|error| Unread::Io(*error)).and_then(Contents::limits) {
             Ok(limits) => limits,
             Err(why) => {
@@ -198,7 +198,7 @@ impl Process {
             return;
         }
         // One that is broken changes nothing: what was in force stays so.
-        let Ok(file) = Contents::of(paths::LIMITS) else { return };
+        let Ok(file) = Contents::read(paths::LIMITS) else { return };
         if let Ok(limits) = file.limits() {
             self.apply(&limits);
             self.limits_version.store(version, Ordering::Relaxed);
@@ -211,7 +211,7 @@ impl Process {
         if version == self.overhead_version.load(Ordering::Relaxed) {
             return;
         }
-        let file = Contents::of(paths::OVERHEAD);
+        let file = Contents::read(paths::OVERHEAD);
         let text = file.as_ref().map_or(Some(""), Contents::text);
         // As above.
         let Some(lines) = text.and_then(overhead::read) else { return };
@@ -295,15 +295,15 @@ impl Process {
     /// taken back for overhead that was measured since: programs allocate by what they were told. But overhead lies on the
     /// card, and so takes part of what may lie there.
     pub(crate) fn allocatable(&self, card: usize) -> MemoryLimit {
-        let Some(share) = self.shares.get(card) else { return MemoryLimit::of(0) };
+        let Some(share) = self.shares.get(card) else { return MemoryLimit::all_physical(0) };
         let limit = match self.limit(card) {
-            UNLIMITED => return MemoryLimit::of(UNLIMITED),
+            UNLIMITED => return MemoryLimit::all_physical(UNLIMITED),
             limit => limit,
         };
         let overhead = self.overhead(card);
         let total = limit.saturating_sub(overhead.min(share.told.load(Ordering::Relaxed).wrapping_sub(1)));
         match share.host.load(Ordering::Relaxed) {
-            0 => MemoryLimit::of(total),
+            0 => MemoryLimit::all_physical(total),
             host => MemoryLimit { total, physical: limit.saturating_sub(host).saturating_sub(overhead) },
         }
     }
@@ -322,14 +322,16 @@ impl Process {
 
     /// The container's guaranteed part of the card's time; 0 if it has none.
     pub(crate) fn share(&self, card: usize) -> Share {
-        Share::of(self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)).saturating_mul(100))
+        Share::from_parts(
+            self.shares.get(card).map_or(0, |share| share.cores.load(Ordering::Relaxed)).saturating_mul(100),
+        )
     }
 
     /// The guaranteed share, and what the container may have beyond that.
     pub(crate) fn entitlement(&self, card: usize) -> Entitlement {
         let compute = if self.compute.load(Ordering::Relaxed) == 0 { Compute::Cap } else { Compute::Burst };
         let priority = self.is_low_priority.load(Ordering::Relaxed).then_some(Priority::Low);
-        let limit = Share::of(self.compute_limit.load(Ordering::Relaxed).saturating_mul(100));
+        let limit = Share::from_parts(self.compute_limit.load(Ordering::Relaxed).saturating_mul(100));
         Entitlement { share: self.share(card), compute, limit, priority }
     }
 

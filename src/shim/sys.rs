@@ -173,7 +173,8 @@ pub(crate) fn lock_byte(descriptor: i32, byte: usize, is_wanted: bool) -> bool {
 
 /// Zeroed memory, which costs nothing until it is touched.
 pub(crate) fn memory(length: usize) -> Option<*mut u8> {
-    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a mapping where the kernel likes it overlaps nothing.
     unsafe { mm::mmap_anonymous(ptr::null_mut(), length, access, flags) }.ok().map(<*mut _>::cast)
 }
@@ -240,7 +241,8 @@ pub(crate) fn restore_signals(Signals(before): Signals) {
 
 fn exchange_signals(blocked: u64) -> Signals {
     let mut before = 0_u64;
-    let (new, old) = (ptr::from_ref(&blocked).addr(), ptr::from_mut(&mut before).addr());
+    let new = ptr::from_ref(&blocked).addr();
+    let old = ptr::from_mut(&mut before).addr();
     // SAFETY: the kernel reads eight bytes of signals, and writes eight.
     let _done = unsafe { call(Call::SigProcMask, [SIG_SETMASK, new, old, 8]) };
     Signals(before)

@@ -19,7 +19,7 @@ impl<const N: usize> Text<N> {
     }
 
     /// Formats a text.
-    pub(crate) fn of(arguments: fmt::Arguments<'_>) -> Self {
+    pub(crate) fn formatted(arguments: fmt::Arguments<'_>) -> Self {
         let mut text = Self::new();
         let _always_fits_or_is_cut = text.write_fmt(arguments);
         text

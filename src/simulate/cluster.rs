@@ -70,6 +70,13 @@ impl FromIterator<usize> for Cards {
 // === impl Host ===
 
 impl Host {
+    /// A machine, by its number, without pods.
+    fn new(machine: usize, spec: &Machine) -> Self {
+        let Machine { cpu, memory, model, taints, .. } = *spec;
+        let cards = vec![Part::WHOLE; spec.cards as usize];
+        Self { machine, model, taints, cpu, memory, cards, revision: 1 }
+    }
+
     /// Whether taints, CPU, host memory and the model of the cards suit a pod.
     pub fn suits_beside_cards(&self, kind: &Kind) -> bool {
         self.fits_beside_cards(kind) && (kind.cards == 0 || kind.models.contain(self.model))
@@ -145,12 +152,7 @@ impl Cluster {
 
     /// An empty cluster, in this order of the machines.
     pub fn in_order(workload: &Workload, order: impl IntoIterator<Item = usize>) -> Self {
-        let host = |machine: usize| {
-            let spec = &workload.machines[machine];
-            let cards = vec![Part::WHOLE; spec.cards as usize];
-            let Machine { cpu, memory, model, taints, .. } = *spec;
-            Host { machine, model, taints, cpu, memory, cards, revision: 1 }
-        };
+        let host = |machine: usize| Host::new(machine, &workload.machines[machine]);
         Self { hosts: order.into_iter().map(host).collect(), capacity: workload.capacity(), allocated: 0.0 }
     }
 

@@ -163,7 +163,8 @@ fn uid(serial: u64) -> String {
 
 /// The pod as the API server has it.
 fn view(serial: u64, kind: &Kind, models: &[String]) -> PodView {
-    let (names, request) = (ResourceNames::default(), gpu_request(kind.cards, kind.part));
+    let names = ResourceNames::default();
+    let request = gpu_request(kind.cards, kind.part);
     let mut limits = BTreeMap::from([(names.count.to_string(), request.cards.to_string())]);
     if let (false, MemoryAmount::Percent(percent)) = (request.is_exclusive(), request.memory) {
         limits.insert(names.memory_percentage.to_string(), percent.to_string());
@@ -196,18 +197,23 @@ fn expected_requests(target: &Target, models: &[String]) -> ExpectedRequests {
     let all: f64 = target.all.iter().map(|(_, weight)| weight).sum();
     let with_cards = target.all.iter().filter(|(request, _)| request.cards > 0);
     let expected = |(request, weight): &(Kind, f64)| Expected {
-        kind: RequestKind {
-            request: gpu_request(request.cards, request.part),
-            profile: None,
-            instances: false,
-            models: named(request.models, models),
-            avoid_models: Vec::new(),
-            cpu_milli: request.cpu,
-        },
+        kind: request_kind(request, models),
         weight: (weight / all * WEIGHTS).round() as u32,
     };
     let counted: f64 = with_cards.clone().map(|(_, weight)| weight).sum();
     ExpectedRequests { requests: with_cards.map(expected).collect(), counted: counted as u32 }
+}
+
+/// A kind of pods as what they ask of cards.
+fn request_kind(kind: &Kind, models: &[String]) -> RequestKind {
+    RequestKind {
+        request: gpu_request(kind.cards, kind.part),
+        profile: None,
+        instances: false,
+        models: named(kind.models, models),
+        avoid_models: Vec::new(),
+        cpu_milli: kind.cpu,
+    }
 }
 
 /// Models as pods name those that will do; none if all will.

@@ -92,7 +92,8 @@ pub const SHORTLIST: usize = 16;
 impl Ties {
     /// The first of the best, or any of them.
     pub fn best<S: Ord, T>(self, rated: impl Iterator<Item = (S, T)>, rng: &mut Rng) -> Option<T> {
-        let (mut best, mut equals) = (None::<(S, T)>, 0_u32);
+        let mut best = None::<(S, T)>;
+        let mut equals = 0_u32;
         for (score, what) in rated {
             let order = best.as_ref().map(|(best, _)| score.cmp(best));
             match order {
@@ -122,7 +123,8 @@ impl<S: Score> Scored<S> {
 
 impl<S: Score> Policy for Scored<S> {
     fn choose(&mut self, cluster: &Cluster, pod: Arrival, rng: &mut Rng) -> Option<Place> {
-        let (kind, score) = (&self.kinds[pod.kind], &self.score);
+        let kind = &self.kinds[pod.kind];
+        let score = &self.score;
         let rated =
             self.ratings[pod.kind].iter_mut().zip(cluster.hosts()).enumerate().filter_map(|(at, (known, host))| {
                 if known.revision != host.revision {

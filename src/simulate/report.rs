@@ -68,7 +68,7 @@ pub struct Quantiles {
 
 impl Report {
     /// Report of the outcomes of all policies.
-    pub fn of(workload: &Workload, settings: &Settings, outcomes: &[Vec<Outcome>]) -> Self {
+    pub fn new(workload: &Workload, settings: &Settings, outcomes: &[Vec<Outcome>]) -> Self {
         let Settings { policies, seeds, until } = settings;
         let reported = ReportedSettings {
             nodes: workload.machines.len(),
@@ -78,7 +78,7 @@ impl Report {
             until_pct: *until,
         };
         let names = policies.iter().map(|name| Name::as_str(*name));
-        let policies = names.zip(outcomes).map(|(name, of_policy)| PolicyReport::of(name, *until, of_policy));
+        let policies = names.zip(outcomes).map(|(name, of_policy)| PolicyReport::new(name, *until, of_policy));
         Self { settings: reported, policies: policies.collect() }
     }
 }
@@ -87,9 +87,13 @@ impl Report {
 
 impl PolicyReport {
     /// Report of all runs of one policy, up to this load in percent.
-    pub fn of(policy: &'static str, until: u32, outcomes: &[Outcome]) -> Self {
-        let at = (1..=until).filter_map(|load| At::of(load, outcomes)).collect();
-        Self { policy, at, decision_us: Quantiles::of(outcomes.iter().flat_map(|outcome| &outcome.decisions).copied()) }
+    pub fn new(policy: &'static str, until: u32, outcomes: &[Outcome]) -> Self {
+        let at = (1..=until).filter_map(|load| At::from_outcomes(load, outcomes)).collect();
+        Self {
+            policy,
+            at,
+            decision_us: Quantiles::from_durations(outcomes.iter().flat_map(|outcome| &outcome.decisions).copied()),
+        }
     }
 }
 
@@ -97,7 +101,7 @@ impl PolicyReport {
 
 impl At {
     /// `None` if no run had such a moment.
-    fn of(load: u32, outcomes: &[Outcome]) -> Option<Self> {
+    fn from_outcomes(load: u32, outcomes: &[Outcome]) -> Option<Self> {
         let sample = |outcome: &Outcome| *outcome.filled.at.get(load as usize)?;
         let samples: Vec<Sample> = outcomes.iter().filter_map(sample).collect();
         let (mean, sd) = mean_and_sd(&samples.iter().map(|sample| 100.0 - sample.allocated).collect::<Vec<_>>());
@@ -115,7 +119,7 @@ impl At {
 
 impl Quantiles {
     /// Quantiles of durations in ns.
-    pub fn of(durations: impl Iterator<Item = u32>) -> Self {
+    pub fn from_durations(durations: impl Iterator<Item = u32>) -> Self {
         let mut all: Vec<u32> = durations.collect();
         all.sort_unstable();
         let at = |percent: usize| all.get(all.len() * percent / 100).map_or(0.0, |ns| f64::from(*ns) / 1000.0);

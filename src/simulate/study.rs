@@ -58,7 +58,8 @@ pub fn pods(workload: &Workload, settings: &Settings) -> u64 {
 /// Runs by policy and seed, in the order of the settings; every policy is told what will come. `arrived` counts the pods
 /// of all runs.
 pub fn study(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Vec<Outcome>> {
-    let (Settings { policies, seeds, until }, target) = (settings, Target::of(workload));
+    let Settings { policies, seeds, until } = settings;
+    let target = Target::from_workload(workload);
     let filled = |name: &Name| {
         let policy =
             |cluster: &Cluster| -> Box<dyn Policy> { name.policy(workload, cluster, &target, Scheduler::RANDOM) };
@@ -75,12 +76,11 @@ pub fn fill<'a>(
     arrived: &AtomicU64,
     policy: &Maker<'a>,
 ) -> Vec<Outcome> {
-    let measure = Target::of(workload);
+    let measure = Target::from_workload(workload);
     let run = |seed: &u64| {
         let arrivals = fill::arrivals(workload, until, &mut rng(*seed, Draw::Pods));
         let mut run = begin(workload, &measure, *seed, |cluster| policy(cluster));
-        let filled = fill::fill(&mut run, &arrivals, until, arrived);
-        Outcome { filled, decisions: run.decisions }
+        Outcome { filled: fill::fill(&mut run, &arrivals, until, arrived), decisions: run.decisions }
     };
     seeds.par_iter().map(run).collect()
 }

@@ -21,7 +21,7 @@ const COVERAGE: f64 = 0.95;
 
 impl Target {
     /// As the pods of a workload come.
-    pub fn of(workload: &Workload) -> Self {
+    pub fn from_workload(workload: &Workload) -> Self {
         let mut weights = vec![0.0; workload.kinds.len()];
         for kind in &workload.pods {
             weights[*kind] += 1.0;
@@ -69,7 +69,8 @@ fn useless(host: &Host, free: u32, request: &Kind) -> u32 {
     if cards == 0 || host.cpu < cpu || !models.contain(host.model) {
         return free;
     }
-    let (mut fitting, mut too_small) = (0, 0);
+    let mut fitting = 0;
+    let mut too_small = 0;
     for card in &host.cards {
         let fits = card.covers(part);
         fitting += u32::from(fits);

@@ -102,7 +102,8 @@ pub enum TraceError {
 /// The nodes of a file.
 pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
     rows(file, NODE_COLUMNS, NODE_COLUMNS.len(), None, |row| {
-        let (name, cards) = (row.text(0)?, row.number(3, 0, MOST_CARDS)?);
+        let name = row.text(0)?;
+        let cards = row.number(3, 0, MOST_CARDS)?;
         let model = row.field(4).to_owned();
         if cards > 0 && model.is_empty() {
             return Err((4, format!("model is empty, but the node has {cards} GPUs")));
@@ -114,7 +115,8 @@ pub fn nodes(file: &Path) -> Result<Vec<TraceNode>, TraceError> {
 /// The pods of a file. `models` are those that there are, if that is known: a pod that asks for another is a mistake.
 pub fn pods(file: &Path, models: Option<&BTreeSet<&str>>) -> Result<Vec<TracePod>, TraceError> {
     rows(file, POD_COLUMNS, SHORT_POD, Some(CARD_MEMORY), |row| {
-        let (cards, milli) = (row.number(3, 0, MOST_CARDS)?, row.number(4, 0, 1000)?);
+        let cards = row.number(3, 0, MOST_CARDS)?;
+        let milli = row.number(4, 0, 1000)?;
         match (cards, milli) {
             (0, 1..) => return Err((4, format!("gpu_milli is {milli}, but num_gpu is 0: expected 0"))),
             (1.., 0) => return Err((4, "gpu_milli is 0, but num_gpu isn't: expected 1 to 1000".to_owned())),
@@ -123,8 +125,11 @@ pub fn pods(file: &Path, models: Option<&BTreeSet<&str>>) -> Result<Vec<TracePod
             }
             _ => {}
         }
-        let (name, cpu, memory) = (row.text(0)?, row.number(1, 0, MOST_CPU)?, row.number(2, 0, MOST_MEMORY)?);
-        let (card_memory, models) = (row.card_memory(milli)?, row.models(row.position(MODELS), models)?);
+        let name = row.text(0)?;
+        let cpu = row.number(1, 0, MOST_CPU)?;
+        let memory = row.number(2, 0, MOST_MEMORY)?;
+        let card_memory = row.card_memory(milli)?;
+        let models = row.models(row.position(MODELS), models)?;
         Ok(TracePod { name, cpu, memory, cards, milli, card_memory, models })
     })
 }
@@ -229,20 +234,24 @@ impl Row<'_> {
 
     fn models(&self, column: usize, known: Option<&BTreeSet<&str>>) -> Result<Vec<String>, Refused> {
         let models = self.field(column).split('|').filter(|model| !model.is_empty());
-        let model = |model: &str| match known.filter(|known| !known.contains(model)) {
-            Some(known) => {
-                let known = known.iter().copied().collect::<Vec<_>>().join(", ");
-                Err((column, format!("no node has model \"{model}\": expected some of {known}")))
-            }
-            None => Ok(model.to_owned()),
-        };
-        models.map(model).collect()
+        models.map(|model| self::model(model, known).map_err(|problem| (column, problem))).collect()
     }
 
     fn number(&self, column: usize, low: u32, high: u32) -> Result<u32, Refused> {
         let text = self.field(column);
         let number = u32::from_str(text).ok().filter(|number| (low..=high).contains(number));
         number.ok_or_else(|| (column, format!("\"{text}\" is not a whole number from {low} to {high}")))
+    }
+}
+
+/// The model, if it is among the known ones.
+fn model(model: &str, known: Option<&BTreeSet<&str>>) -> Result<String, String> {
+    match known.filter(|known| !known.contains(model)) {
+        Some(known) => {
+            let known = known.iter().copied().collect::<Vec<_>>().join(", ");
+            Err(format!("no node has model \"{model}\": expected some of {known}"))
+        }
+        None => Ok(model.to_owned()),
     }
 }
 

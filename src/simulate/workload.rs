@@ -209,12 +209,12 @@ impl Workload {
         };
         let machines: Vec<Machine> = nodes.iter().map(machine).collect();
         let names = models.clone();
-        Self::of(machines, models, pods.iter().map(|pod| kind(pod, &names)))
+        Self::from_machines(machines, models, pods.iter().map(|pod| kind(pod, &names)))
     }
 
     /// Workload of these machines, with models of these names, and of these pods, which are made only if a set holds so many
     /// models.
-    pub fn of(
+    pub fn from_machines(
         machines: Vec<Machine>,
         models: Vec<String>,
         pods: impl IntoIterator<Item = Kind>,
@@ -257,15 +257,17 @@ fn kind(pod: &TracePod, models: &[String]) -> Kind {
 
 /// The kinds of these pods, and each pod by the number of its kind.
 fn numbered(pods: impl IntoIterator<Item = Kind>) -> (Vec<Kind>, Vec<usize>) {
-    let (mut kinds, mut known) = (Vec::new(), HashMap::new());
-    let number = |kind: Kind| {
-        *known.entry(kind).or_insert_with(|| {
+    let mut kinds = Vec::new();
+    let mut known = HashMap::new();
+    let mut numbers = Vec::new();
+    for kind in pods {
+        let number = *known.entry(kind).or_insert(kinds.len());
+        if number == kinds.len() {
             kinds.push(kind);
-            kinds.len() - 1
-        })
-    };
-    let pods = pods.into_iter().map(number).collect();
-    (kinds, pods)
+        }
+        numbers.push(number);
+    }
+    (kinds, numbers)
 }
 
 #[cfg(test)]

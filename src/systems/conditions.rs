@@ -128,7 +128,8 @@ fn requests_gpus(pod: &str, others: &str, names: &ResourceNames, dialects: &[Dia
 /// Whether the `key` of an annotation is Divvy's, or one by which these dialects request GPUs.
 fn by_annotation(dialects: &[Dialect]) -> String {
     let ours = format!("key.startsWith('{PREFIX}')");
-    let (mut whole, mut of_containers) = (Vec::new(), Vec::new());
+    let mut whole = Vec::new();
+    let mut of_containers = Vec::new();
     for key in dialects.iter().flat_map(|dialect| dialect.system().words.requests) {
         match key {
             Key::Is(key) => whole.push((*key).to_owned()),

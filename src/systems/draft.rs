@@ -254,7 +254,8 @@ impl<'a> Draft<'a> {
             annotations: removed.collect(),
             outputs: self.outputs,
         };
-        let (variables, warnings) = (self.variables, self.warnings);
+        let variables = self.variables;
+        let warnings = self.warnings;
         Some(Translation { limits, resources, variables, annotations, record, warnings })
     }
 }

@@ -117,7 +117,8 @@ impl ElasticGpu {
 
 /// qGPU: memory in GiB; above 100 of compute, both are totals of several GPUs.
 fn shared_by_totals(container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
-    let (core, greedy) = (container.count(Q_CORE)?, container.percent(Q_GREEDY)?);
+    let core = container.count(Q_CORE)?;
+    let greedy = container.percent(Q_GREEDY)?;
     if core.is_some() && greedy.is_some() {
         return Err(Refusal::Twice { first: container.0.field_of(Q_CORE), second: container.0.field_of(Q_GREEDY) });
     }

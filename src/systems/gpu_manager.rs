@@ -49,7 +49,8 @@ pub(crate) const SYSTEM: System = System {
 
 impl Translate for GpuManager {
     fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
-        let (core, memory) = (container.count(CORE)?, container.memory(MEMORY, BLOCK)?);
+        let core = container.count(CORE)?;
+        let memory = container.memory(MEMORY, BLOCK)?;
         match (core, memory) {
             (None, None) => Ok(None),
             (None, Some(_)) => {

@@ -217,8 +217,8 @@ impl Hami {
                 // Its cores are dropped above.
                 Some("disable") | None => continue,
                 Some(other) => {
-                    let (value, problem) =
-                        (crate::reading::shown(other), "is unknown: expected default, force or disable");
+                    let value = crate::reading::shown(other);
+                    let problem = "is unknown: expected default, force or disable";
                     return Err(Refusal::Value { field: field(UTILIZATION), value, problem: problem.to_owned() });
                 }
             };

@@ -148,7 +148,8 @@ fn own_amount<'a>(draft: &mut Draft<'a>) -> Result<Option<Amount<'a>>, Refusal> 
         );
         return Err(draft.refuse(other.key, problem));
     }
-    let (request, limit) = (only(&amounts, false)?, only(&amounts, true)?);
+    let request = only(&amounts, false)?;
+    let limit = only(&amounts, true)?;
     if let (Some(request), Some(limit)) = (request, limit) {
         match limit.mib.cmp(&request.mib) {
             Ordering::Less => {

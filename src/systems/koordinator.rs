@@ -72,7 +72,9 @@ impl Translate for Koordinator {
             first: container.0.field_of(first),
             second: container.0.field_of(second),
         };
-        let (core, memory, ratio) = (container.count(CORE)?, container.bytes(MEMORY)?, container.count(RATIO)?);
+        let core = container.count(CORE)?;
+        let memory = container.bytes(MEMORY)?;
+        let ratio = container.count(RATIO)?;
         if let Some(both) = container.count(GPU)? {
             if let Some(other) = [SHARED, CORE, MEMORY, RATIO].into_iter().find(|name| container.0.names(name)) {
                 return Err(twice(GPU, other));

@@ -48,7 +48,8 @@ pub(crate) const SYSTEM: System = System {
 
 impl Translate for NanoGpu {
     fn part(&self, container: Reading<'_>, draft: &mut Draft<'_>) -> Result<Option<Part>, Refusal> {
-        let (core, percent) = (container.percent(CORE)?, container.percent(PERCENT)?);
+        let core = container.percent(CORE)?;
+        let percent = container.percent(PERCENT)?;
         if core.is_some() && percent.is_some() {
             return Err(Refusal::Twice { first: container.0.field_of(CORE), second: container.0.field_of(PERCENT) });
         }

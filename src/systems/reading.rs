@@ -27,7 +27,8 @@ impl<'p> Reading<'p> {
     /// The text of a limit. A request alone, or one that says something else, is refused, as the API server does.
     pub(crate) fn text(self, resource: &str) -> Result<Option<&'p str>, Refusal> {
         let Self(container) = self;
-        let (limit, request) = (container.limits.get(resource), container.requests.get(resource));
+        let limit = container.limits.get(resource);
+        let request = container.requests.get(resource);
         match (limit, request) {
             (None, Some(request)) => {
                 Err(self.refuse_text(resource, request, "is a request without a limit: set the limit"))

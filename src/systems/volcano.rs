@@ -97,7 +97,8 @@ pub(crate) fn several(
     factor: MemoryFactor,
     draft: &mut Draft<'_>,
 ) -> Result<Option<Part>, Refusal> {
-    let (cards, cores) = (container.cards(number)?, container.percent(cores)?);
+    let cards = container.cards(number)?;
+    let cores = container.percent(cores)?;
     let amount = container.memory(memory, factor.mib())?;
     let percent = container.percent(percentage)?.map(Size::Percent);
     if cards.is_none() && cores.is_none() && amount.is_none() && percent.is_none() {

@@ -82,7 +82,7 @@ fn busy(watched: &[Watched]) -> Busy {
     let mut busy = Busy::default();
     for (weight, watched) in watched.iter().map(|watched| (watched.weight(), watched)).filter(|(weight, _)| *weight > 0)
     {
-        busy.add(weight, Share::of(watched.cores * 100), None);
+        busy.add(weight, Share::from_parts(watched.cores * 100), None);
     }
     busy
 }

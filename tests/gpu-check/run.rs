@@ -20,7 +20,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use divvy_api::usage::{ContainerRef, ContainerUsage, RegionUsage};
 use divvy_api::{CardId, Compute, Cores, Memory, Share, Terms, Tier};
 use divvy_node::config::{KeySet as _, Keys};
-use divvy_node::container::clock::{self, View};
+use divvy_node::container::clock::{self, ClockView};
 use divvy_node::container::{Containers, isolation};
 use divvy_node::usage::{DriverMemoryTable, Overheads, Processes};
 use divvy_node_core::ledger::Nonce;
@@ -274,7 +274,7 @@ impl<'a> Node<'a> {
     }
 
     fn start_clock(&self, figures: DriverMemory, stop: CancellationToken) -> Result<()> {
-        let view = View {
+        let view = ClockView {
             revision: 1,
             tenants: self.tenants.clone(),
             driver_memory: HashMap::from([(self.card.clone(), figures)]),

@@ -127,7 +127,7 @@ pub fn study<'a>(
     arrived: &AtomicU64,
     policy: &Maker<'a>,
 ) -> Vec<Outcome> {
-    let measure = Target::of(workload);
+    let measure = Target::from_workload(workload);
     let run = |seed: &u64| {
         let visits = visits(workload, load, &mut rng(*seed, Draw::Pods));
         let mut run = begin(workload, &measure, *seed, |cluster| policy(cluster));

@@ -105,10 +105,10 @@ impl Contender {
 
     /// Fills an empty cluster for each seed. With the writes of soft taints a pod.
     pub fn fill(&self, workload: &Arc<Workload>, seeds: &[u64], until: u32) -> (PolicyReport, f64) {
-        let (target, arrived, writes) = (Target::of(workload), AtomicU64::default(), Arc::default());
+        let (target, arrived, writes) = (Target::from_workload(workload), AtomicU64::default(), Arc::default());
         let policy = |cluster: &Cluster| self.policy(workload, cluster, &target, &writes);
         let outcomes = study::fill(workload, seeds, until, &arrived, &policy);
-        (PolicyReport::of(self.says, until, &outcomes), ratio(&writes, &arrived))
+        (PolicyReport::new(self.says, until, &outcomes), ratio(&writes, &arrived))
     }
 
     /// Lets pods come to an empty cluster and go, for each seed. With the writes of soft taints a pod.
@@ -118,10 +118,10 @@ impl Contender {
         seeds: &[u64],
         load: (f64, Unplaced),
     ) -> (churn::Report, Quantiles, f64) {
-        let (target, arrived, writes) = (Target::of(workload), AtomicU64::default(), Arc::default());
+        let (target, arrived, writes) = (Target::from_workload(workload), AtomicU64::default(), Arc::default());
         let policy = |cluster: &Cluster| self.policy(workload, cluster, &target, &writes);
         let outcomes = churn::study(workload, seeds, load, &arrived, &policy);
-        let took = Quantiles::of(outcomes.iter().flat_map(|outcome| &outcome.decisions).copied());
+        let took = Quantiles::from_durations(outcomes.iter().flat_map(|outcome| &outcome.decisions).copied());
         (churn::Report::of(load, &outcomes), took, ratio(&writes, &arrived))
     }
 

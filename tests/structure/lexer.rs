@@ -209,7 +209,7 @@ fn item_end(code: &[u8], start: usize) -> usize {
 }
 
 /// The offset behind the bracket that closes the one here.
-fn closing(code: &[u8], open: usize) -> usize {
+pub(crate) fn closing(code: &[u8], open: usize) -> usize {
     let mut depth = 0;
     for (at, byte) in code.iter().enumerate().skip(open) {
         match byte {

@@ -7,6 +7,7 @@ mod crates;
 mod cycles;
 mod dependencies;
 mod documents;
+mod form;
 mod lexer;
 mod modules;
 mod names;

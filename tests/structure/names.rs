@@ -1,12 +1,14 @@
 //! Names and comments that can be found and read alone.
 
+use std::collections::BTreeMap;
+
 use regex_lite::Regex;
 
 use crate::{
     lexer::Source,
-    modules::production,
+    modules::{inline, production},
     report::Offenders,
-    workspace::{crates, files, root},
+    workspace::{crates, files, root, shown},
 };
 
 #[test]
@@ -58,4 +60,40 @@ fn main_files_only_call_the_library() {
         }
     }
     offenders.assert_none("main.rs under 20 lines: the rest belongs to the library, where tests reach it:");
+}
+
+#[test]
+fn no_function_is_called_of() {
+    let of = Regex::new(r"\bfn\s+of\b").unwrap();
+    let mut offenders = Offenders::default();
+    for module in crates().iter().filter(|krate| krate.is_product()).flat_map(production) {
+        for found in of.find_iter(&module.source.code) {
+            offenders.add(&module.file, module.source.line(found.start()), found.as_str());
+        }
+    }
+    offenders.assert_none("a function is named after what it gives or does; `of` says neither:");
+}
+
+#[test]
+fn public_types_of_a_crate_have_different_names() {
+    let public = Regex::new(r"\bpub(?:\([^)]*\))?\s+(?:unsafe\s+)?(?:struct|enum|union|trait|type)\s+(\w+)").unwrap();
+    let mut offenders = Offenders::default();
+    for krate in crates().iter().filter(|krate| krate.is_product()) {
+        let mut known = BTreeMap::new();
+        for module in production(krate) {
+            let code = &module.source.code;
+            for found in public.captures_iter(code) {
+                let name = found.get(1).unwrap();
+                // Files of the same module are its variants, one for each processor.
+                let path = [module.path.clone(), inline(code, name.start())].concat();
+                let (other, file) =
+                    known.entry(name.as_str().to_owned()).or_insert_with(|| (path.clone(), shown(&module.file)));
+                if *other != path {
+                    let what = format!("{}, as in {file}", name.as_str());
+                    offenders.add(&module.file, module.source.line(name.start()), &what);
+                }
+            }
+        }
+    }
+    offenders.assert_none("types that are used outside their file have names that no other of their crate has:");
 }

@@ -192,7 +192,7 @@ impl Demand {
         let Some(request) = request else { return Self::default() };
         let cores = f64::from(request.cores.units()) / 100.0;
         let part = |mib: u64| f64::from(u32::try_from(mib).unwrap_or(u32::MAX));
-        let memory = part(request.memory.of(memory).as_mib()) / part(memory.as_mib());
+        let memory = part(request.memory.on_card(memory).as_mib()) / part(memory.as_mib());
         Self(f64::from(request.cards) * cores.max(memory))
     }
 }

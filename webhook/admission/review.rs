@@ -17,7 +17,7 @@ const KIND: &str = "AdmissionReview";
 pub(super) struct Request<O> {
     /// Names the question; the answer repeats it.
     pub(super) uid: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ReviewedKind,
     /// `ephemeralcontainers` and the like.
     sub_resource: Option<String>,
     pub(super) operation: Operation,
@@ -31,7 +31,7 @@ pub(super) struct Request<O> {
 /// The object's type; its version is the one that the webhook configuration asks for.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct Kind {
+pub(super) struct ReviewedKind {
     pub(super) kind: String,
 }
 

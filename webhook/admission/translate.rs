@@ -108,7 +108,8 @@ fn apply<'p>(
     record: Option<DialectAnnotation>,
     settings: &Settings,
 ) -> Translated<'p> {
-    let (mut patch, mut translated) = (Patch::default(), pod.clone());
+    let mut patch = Patch::default();
+    let mut translated = pod.clone();
     for (at, (place, limits)) in pod.containers().zip(&translation.limits).enumerate() {
         let Some(limits) = limits else { continue };
         let is_meant = |name: &str| settings.names.is_ours(name) || translation.resources.iter().any(|of| of == name);

@@ -128,7 +128,8 @@ fn row(object: &Object, include: Include) -> Value {
     match include {
         Include::None => {}
         Include::Metadata => {
-            let (kind, version) = ("PartialObjectMetadata", "meta.k8s.io/v1");
+            let kind = "PartialObjectMetadata";
+            let version = "meta.k8s.io/v1";
             row["object"] = json!({ "kind": kind, "apiVersion": version, "metadata": object.metadata() });
         }
         Include::Object => row["object"] = json!(object),

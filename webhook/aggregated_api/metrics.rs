@@ -18,7 +18,7 @@ use super::shared_store::SharedStore;
 
 /// Counters of answered requests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Requests(Family<Labels, Counter>);
+pub(super) struct RequestCounter(Family<Labels, Counter>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -37,8 +37,8 @@ struct Gauges {
 }
 
 /// Registers counters, and gauges of objects and open watches.
-pub(super) fn register(registry: &mut Registry, store: &SharedStore, watches: &Arc<Semaphore>) -> Requests {
-    let requests = Requests::default();
+pub(super) fn register(registry: &mut Registry, store: &SharedStore, watches: &Arc<Semaphore>) -> RequestCounter {
+    let requests = RequestCounter::default();
     let registry = registry.sub_registry_with_prefix("divvy_aggregated_api");
     let help = "Answered requests for the aggregated API, by resource, verb and HTTP status code; a watch counts when it begins";
     registry.register("requests", help, requests.0.clone());
@@ -46,9 +46,9 @@ pub(super) fn register(registry: &mut Registry, store: &SharedStore, watches: &A
     requests
 }
 
-// === impl Requests ===
+// === impl RequestCounter ===
 
-impl Requests {
+impl RequestCounter {
     pub(super) fn answered(&self, kind: ServedKind, verb: &'static str, code: u16) {
         self.0.get_or_create(&Labels { resource: kind.plural(), verb, code }).inc();
     }

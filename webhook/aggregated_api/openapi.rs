@@ -26,9 +26,11 @@ fn v3_index(path: &str) -> Value {
 }
 
 fn v3() -> Value {
-    let (mut schemas, mut paths) = (json!({}), json!({}));
+    let mut schemas = json!({});
+    let mut paths = json!({});
     for kind in ServedKind::ALL {
-        let (name, list) = (kind.as_str(), format!("{}List", kind.as_str()));
+        let name = kind.as_str();
+        let list = format!("{}List", kind.as_str());
         schemas[name] = object(kind);
         schemas[&list] = list_of(kind);
         let path = format!("/apis/{API_VERSION}/{}", kind.plural());

@@ -70,7 +70,8 @@ impl Query {
         }
         given.number("limit")?;
         let timeout = given.number("timeoutSeconds")?;
-        let (name, include) = (given.name()?, given.text("includeObject").map(str::to_owned));
+        let name = given.name()?;
+        let include = given.text("includeObject").map(str::to_owned);
         let verb = if given.flag("watch") == Some(true) { given.watch(timeout)? } else { given.list()? };
         Ok(Self { name, include, verb })
     }
@@ -131,7 +132,8 @@ impl Parameters<'_> {
 
     /// `timeout` in seconds.
     fn watch(&self, timeout: Option<i64>) -> Result<Verb, StatusError> {
-        let (version, initial_events) = (self.version()?, self.flag("sendInitialEvents"));
+        let version = self.version()?;
+        let initial_events = self.flag("sendInitialEvents");
         match (initial_events, self.text("resourceVersionMatch")) {
             (None, Some(_)) => {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";

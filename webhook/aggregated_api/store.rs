@@ -76,7 +76,8 @@ impl Store {
     pub fn new(clock: Clock, history: usize) -> Self {
         let since = clock.now();
         let collection = |kind| Collection::new(kind, since, history);
-        let (pods, infos) = (collection(ServedKind::PodResource), collection(ServedKind::GpuInfo));
+        let pods = collection(ServedKind::PodResource);
+        let infos = collection(ServedKind::GpuInfo);
         Self { clock, pods, infos, nodes: BTreeMap::new(), holders: BTreeSet::new(), is_listed: false }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Places(Arc<Shared>);
 
 /// A connection's place, which is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPlace {
     shared: Arc<Shared>,
     id: u64,
     lost: CancellationToken,
@@ -81,23 +81,24 @@ impl Places {
 
     /// Takes a place for a connection from this address. If there is none left, the one of least use is lost: among those of the
     /// same address if it has too many, else among all.
-    pub(super) fn take(&self, address: IpAddr) -> Place {
+    pub(super) fn take(&self, address: IpAddr) -> ConnectionPlace {
         let mut table = self.0.table();
         if table.open.values().filter(|open| open.address == address).count() >= self.0.limits.per_address {
             table.displace(|open| open.address == address);
         } else if table.open.len() >= self.0.limits.connections {
             table.displace(|_| true);
         }
-        let (id, lost) = (table.tick(), CancellationToken::new());
+        let id = table.tick();
+        let lost = CancellationToken::new();
         let open = Open { address, lost: lost.clone(), use_: Use::Silent, since: id, calls: 0 };
         table.open.insert(id, open);
-        Place { shared: Arc::clone(&self.0), id, lost }
+        ConnectionPlace { shared: Arc::clone(&self.0), id, lost }
     }
 }
 
-// === impl Place ===
+// === impl ConnectionPlace ===
 
-impl Place {
+impl ConnectionPlace {
     /// Ends when the place is given to another connection.
     pub(super) async fn lost(&self) {
         self.lost.cancelled().await;
@@ -129,7 +130,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.shared.table().open.remove(&self.id);
     }
@@ -199,11 +200,11 @@ mod tests {
         Places::new(Limits { connections: 4, per_address: 3 })
     }
 
-    fn succeed(place: &Place) {
+    fn succeed(place: &ConnectionPlace) {
         place.call().ended(StatusCode::OK);
     }
 
-    fn lost<const N: usize>(places: [&Place; N]) -> [bool; N] {
+    fn lost<const N: usize>(places: [&ConnectionPlace; N]) -> [bool; N] {
         places.map(|place| place.lost.is_cancelled())
     }
 
@@ -212,7 +213,7 @@ mod tests {
         let places = places();
         let [proven, failed, fresh] = [HERE, HERE, THERE].map(|address| places.take(address));
         succeed(&proven);
-        [&failed, &fresh].into_iter().for_each(Place::received);
+        [&failed, &fresh].into_iter().for_each(ConnectionPlace::received);
         failed.call().ended(StatusCode::BAD_REQUEST);
         drop(failed.call());
         let last = places.take(THERE);
@@ -241,7 +242,7 @@ mod tests {
         let [first, busy, second, third] = &all;
         [first, busy, second, third, first].into_iter().for_each(succeed);
         let _call = busy.call();
-        let mut since: Vec<Place> = Vec::new();
+        let mut since: Vec<ConnectionPlace> = Vec::new();
         for expected in [[false, false, true, false], [false, false, true, true], [true, false, true, true]] {
             since.push(places.take(if since.len() == 1 { HERE } else { THERE }));
             succeed(since.last().unwrap());

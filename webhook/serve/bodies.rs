@@ -82,7 +82,9 @@ async fn admit(State(budget): State<Arc<Budget>>, request: Request, next: Next) 
     let held = Arc::new(Held::default());
     let of_body = Arc::clone(&held);
     let request = request.map(|body| {
-        let (body, begun, held) = (body.into_data_stream(), Instant::now(), of_body);
+        let body = body.into_data_stream();
+        let begun = Instant::now();
+        let held = of_body;
         let arrival = Arrival { body, begun, bytes: 0, is_beyond: false, budget, held };
         Body::from_stream(stream::try_unfold(arrival, Arrival::next))
     });

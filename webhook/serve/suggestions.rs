@@ -49,7 +49,8 @@ pub(super) async fn suggestions(
     pod: &Arc<PodView>,
     explanation: &Explanation,
 ) -> Vec<Suggestion> {
-    let (selection, objects) = (&pod.scheduling.selection, Objects::default());
+    let selection = &pod.scheduling.selection;
+    let objects = Objects::default();
     let mut lookup = Lookup { client, selection, objects, asked: HashSet::new() };
     let fitting = explanation.nodes.iter().take_while(|node| node.fits == Fits::Now).take(MOST_FITTING);
     let fitting: Vec<String> = fitting.map(|node| node.name.clone()).collect();
@@ -61,7 +62,9 @@ pub(super) async fn suggestions(
         }
     }
     for _ in 0..ROUNDS {
-        let (index, pod, objects) = (Arc::clone(index), Arc::clone(pod), lookup.objects.clone());
+        let index = Arc::clone(index);
+        let pod = Arc::clone(pod);
+        let objects = lookup.objects.clone();
         let found = apart(move || index.suggest(&pod, &objects, PATIENCE)).await;
         let found = found.unwrap_or_default();
         let named = found.iter().filter_map(|suggestion| suggestion.node.clone());
@@ -112,7 +115,8 @@ impl Lookup<'_> {
 /// The node's name, and why the pod may not run there.
 fn kept_off(selection: &NodeSelection, Node { metadata, spec, .. }: Node) -> Option<(String, String)> {
     let name = metadata.name?;
-    let (labels, taints) = (metadata.labels.unwrap_or_default(), spec.and_then(|spec| spec.taints).unwrap_or_default());
+    let labels = metadata.labels.unwrap_or_default();
+    let taints = spec.and_then(|spec| spec.taints).unwrap_or_default();
     let reason = selection.mismatch(&name, &labels, &taints)?;
     Some((name, reason))
 }

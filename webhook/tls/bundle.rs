@@ -52,13 +52,15 @@ pub async fn keep_bundle(api_server: ApiServer, bundles: Bundles, identity: Iden
 }
 
 async fn keep_one(api_server: &ApiServer, resource: ApiResource, bundles: &Bundles, identity: &Identity) {
-    let (api, requests) = (Api::<DynamicObject>::all_with(api_server.client.clone(), &resource), &api_server.requests);
+    let api = Api::<DynamicObject>::all_with(api_server.client.clone(), &resource);
+    let requests = &api_server.requests;
     let name = bundles.name();
     let ApiResource { kind, plural, .. } = resource;
     let request = format!("patch {plural}/{name}");
     let mut credentials = identity.subscribe();
     let mut changes = std::pin::pin!(watch_object(api.clone(), &plural, name, requests.clone()));
-    let (mut seen, mut warning): (Option<DynamicObject>, _) = (None, WarnOnce::default());
+    let mut seen: Option<DynamicObject> = None;
+    let mut warning = WarnOnce::default();
     let mut again = None;
     loop {
         tokio::select! {

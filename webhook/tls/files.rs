@@ -44,7 +44,9 @@ struct Content {
 /// Serves the certificate in the files, and rotates it when they change, until `stop`. Unusable files change nothing. A pair
 /// that is being replaced may be seen in halves: a problem is logged when it has lasted from one look to the next.
 pub async fn keep_files(files: Files, identity: Identity, stop: CancellationToken) {
-    let (mut taken, mut bad, mut warning) = (None, None, WarnOnce::default());
+    let mut taken = None;
+    let mut bad = None;
+    let mut warning = WarnOnce::default();
     let keep = async {
         loop {
             let seen = [&files.certificate, &files.key].map(|path| Content::read(path.clone()));

@@ -46,7 +46,8 @@ pub async fn keep_secret(
     let ApiServer { client, requests } = api_server;
     let secrets: Api<Secret> = Api::namespaced(client, &service.namespace);
     let mut changes = std::pin::pin!(watch_object(secrets.clone(), "secrets", &name, requests.clone()));
-    let (not_before, warning) = (Instant::now(), WarnOnce::default());
+    let not_before = Instant::now();
+    let warning = WarnOnce::default();
     let mut keeper = Keeper { secrets, name, service, identity, not_before, requests, warning };
     let mut seen: Option<Option<Secret>> = None;
     let mut check = Instant::now() + CHECK;

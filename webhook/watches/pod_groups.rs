@@ -53,7 +53,8 @@ impl Definition for Coscheduling {
 
 impl<A: Definition> PodGroupObject<A> {
     fn group(&self) -> PodGroup {
-        let (namespace, name) = (namespace_of(&self.metadata).to_owned(), name_of(&self.metadata).to_owned());
+        let namespace = namespace_of(&self.metadata).to_owned();
+        let name = name_of(&self.metadata).to_owned();
         PodGroup { api: A::API, namespace, name }
     }
 }

@@ -47,7 +47,8 @@ struct ShortWatch;
 impl Watches {
     /// Keeps the state up to date with the objects that these fields select, for ever.
     pub(super) async fn follow<E: Entry>(&self, fields: &str) {
-        let (request, mut pauses) = (format!("watch {}", E::KIND.as_str()), backoff());
+        let request = format!("watch {}", E::KIND.as_str());
+        let mut pauses = backoff();
         let mut pages = Pages::new(&E::url_path(&(), None), fields);
         let mut listing = Listing::default();
         let mut version = None;

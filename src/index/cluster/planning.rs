@@ -81,7 +81,9 @@ impl Index {
         self.rouse(now);
         self.resume_preemptors();
         self.wake_lines();
-        let (mut steps, mut is_more, until) = (Vec::new(), true, Instant::now() + patience);
+        let mut steps = Vec::new();
+        let mut is_more = true;
+        let until = Instant::now() + patience;
         while steps.len() < most && Instant::now() < until {
             let Some(line) = self.state().queue.first() else {
                 is_more = false;
@@ -128,7 +130,8 @@ impl Index {
     fn wake_lines(&self) {
         let (gained, relieved, parked) = {
             let mut state = self.state();
-            let (gained, relieved) = (std::mem::take(&mut state.gained), std::mem::take(&mut state.quotas.gained));
+            let gained = std::mem::take(&mut state.gained);
+            let relieved = std::mem::take(&mut state.quotas.gained);
             if gained.is_empty() && relieved.is_empty() {
                 return;
             }
@@ -189,7 +192,9 @@ impl Index {
         (most, until): (usize, Instant),
         now: Instant,
     ) -> Result<Vec<Step>, Parked> {
-        let (mut steps, mut failed, mut parked) = (Vec::new(), HashSet::new(), Parked::default());
+        let mut steps = Vec::new();
+        let mut failed = HashSet::new();
+        let mut parked = Parked::default();
         for demand in pods {
             if steps.len() >= most || !steps.is_empty() && Instant::now() >= until {
                 return Ok(steps);
@@ -216,7 +221,9 @@ impl Index {
     /// Places of at least so many members of a group, or of none.
     pub(super) fn plan_together(&self, due: &Due, now: Instant) -> Result<Vec<Step>, Parked> {
         let Due { group, members, least, placed, .. } = due;
-        let (mut steps, mut failures, mut parked) = (Vec::new(), 0, Parked::default());
+        let mut steps = Vec::new();
+        let mut failures = 0;
+        let mut parked = Parked::default();
         let mut failed = HashSet::new();
         let (before, holding) = {
             let state = self.state();
@@ -248,7 +255,8 @@ impl Index {
         }
         let mut state = self.state();
         // Nobody gains by what is given back, but by what others have given back meanwhile.
-        let (gained, relieved) = (state.gained.clone(), state.quotas.gained.clone());
+        let gained = state.gained.clone();
+        let relieved = state.quotas.gained.clone();
         let touched: Touched = steps.iter().flat_map(|step| state.failed(step.uid())).collect();
         state.publish(touched.clone());
         let view_now = state.view().clone();
@@ -261,7 +269,8 @@ impl Index {
         if let Some(holding) = &holding {
             state.quotas.compare(holding);
         }
-        let (fit, all) = (placed + steps.len(), placed + least);
+        let fit = placed + steps.len();
+        let all = placed + least;
         let reason = format!("pod group {}: free GPUs for {fit} of {all} pods that start together", group.name);
         parked.reason = Some(reason.into());
         // A scheduler that knows no groups would start some without the others.
@@ -275,7 +284,8 @@ impl Index {
 
     /// The best node for a pod, where GPUs are reserved for it now.
     fn place(&self, demand: &Arc<Demand>, now: Instant) -> Result<Option<Step>, Nowhere> {
-        let (mut by_quota, mut sufficient) = (false, None);
+        let mut by_quota = false;
+        let mut sufficient = None;
         for _ in 0..ATTEMPTS {
             let snapshot = self.snapshot_for(demand);
             by_quota |= !snapshot.exceeded().is_empty();

@@ -83,7 +83,8 @@ impl Index {
         let (node, victims) = with_victims.into_iter().filter_map(on_node).min_by_key(cost)?;
         let cleared = node.state_without(|holder| victims.iter().any(|victim| victim.uid == holder.uid));
         let plan = plan(&cleared, &allowed.request(), &query.policies.cards).ok()?;
-        let (source, deadline) = (Source::Nomination, now + REPORTED_WITHIN);
+        let source = Source::Nomination;
+        let deadline = now + REPORTED_WITHIN;
         let kept = Reservation::new(source, Arc::clone(demand), &node.name, (node.cards(), &plan), deadline);
         let touched = state.reserve(&demand.uid, kept);
         state.publish(touched);
@@ -136,7 +137,8 @@ impl ClusterState {
             return None;
         }
         let holder = node.holders.iter().find(|holder| *holder.uid == *uid)?;
-        let (uid, namespace) = (Arc::clone(&holder.uid), Arc::clone(&holder.namespace));
+        let uid = Arc::clone(&holder.uid);
+        let namespace = Arc::clone(&holder.namespace);
         Some(Victim { uid, namespace, name: Arc::clone(self.name_of(&holder.uid)?) })
     }
 

@@ -54,7 +54,8 @@ impl Snapshot {
     pub fn feasibility(&self, demand: &Demand, patience: Duration) -> Feasibility {
         let deadline = Instant::now() + patience;
         let is_late = || Instant::now() >= deadline;
-        let (view, exceeded) = (&self.view, self.exceeded());
+        let view = &self.view;
+        let exceeded = self.exceeded();
         let allowed = demand.avoiding(exceeded);
         let asked = &Query::new(demand, &self.config);
         let query = &Query::new(&allowed, &self.config);
@@ -62,7 +63,8 @@ impl Snapshot {
         let (best, is_certain) = if query.is_slow() {
             self.best_by_search(query, deadline)
         } else {
-            let (mut seen, mut is_certain) = (0, true);
+            let mut seen = 0;
+            let mut is_certain = true;
             let in_time = |_: &NodeRef| {
                 seen += 1;
                 is_certain = seen % AT_A_TIME != 0 || !is_late();

@@ -261,7 +261,8 @@ impl Search<'_> {
     fn suggestion(&self, change: Change, node: Option<&Node>) -> Suggestion {
         let name = node.map_or("", |node| &*node.name);
         let text = text::sentence(&change, name, &self.config.names);
-        let (command, node) = (text::command(&change, name), node.map(|node| node.name.to_string()));
+        let command = text::command(&change, name);
+        let node = node.map(|node| node.name.to_string());
         Suggestion { change, node, cards: Vec::new(), text, command }
     }
 }

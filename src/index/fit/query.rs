@@ -33,10 +33,11 @@ enum Kind<'a> {
 impl<'a> Query<'a> {
     /// Prepares a demand for many nodes.
     pub fn new(demand: &'a Demand, config: &SchedulingConfig) -> Self {
-        let (pod, policies) = (demand.request(), demand.policies(config));
+        let pod = demand.request();
+        let policies = demand.policies(config);
         let Policies { cards, nodes } = policies;
-        let several = || Kind::Several(AnyPod::of(pod, nodes), OneRequest::of(&pod));
-        let kind = OneCard::of(&pod, cards, nodes).map_or_else(several, Kind::Single);
+        let several = || Kind::Several(AnyPod::new(pod, nodes), OneRequest::from_pod(&pod));
+        let kind = OneCard::from_pod(&pod, cards, nodes).map_or_else(several, Kind::Single);
         Self { demand, policies, kind }
     }
 

@@ -137,7 +137,7 @@ impl ReasonSummaries {
             if why_not.of_cards.is_empty() {
                 return Some(why_not.reason);
             }
-            Lacking::of(&why_not.of_cards)
+            Lacking::from_reasons(&why_not.of_cards)
         };
         Some(Arc::clone(self.0.entry(lacking).or_insert_with(|| lacking.to_string().into())))
     }

@@ -124,7 +124,8 @@ impl FragmentationScorer {
         let is_first = !shape.is_known() && !all;
         self.is_behind |= !shape.is_known();
         shape.renew(self.number, query);
-        let (mut rated, mut new) = (Vec::with_capacity(asked.len()), Vec::new());
+        let mut rated = Vec::with_capacity(asked.len());
+        let mut new = Vec::new();
         for asked in asked {
             let worth = match own_at(asked.place) {
                 Some((_, cards, node)) => cards
@@ -266,7 +267,8 @@ impl FragmentationScorer {
 
     fn worth_at(&self, query: &Query<'_>, view: &View, asked: NodeRef) -> Option<Worth> {
         let NodeRef { place, revision, .. } = asked;
-        let (node, ground) = (view.node(place)?, view.ground(place)?);
+        let node = view.node(place)?;
+        let ground = view.ground(place)?;
         match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
             Some(now) => self.worth(query, (node, now), ground),
             None => self.worth(query, (node, &NodeState::new(node, &self.forecast)), ground), // a later view was here

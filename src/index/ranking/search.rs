@@ -56,7 +56,8 @@ impl Scores<Rating> {
 
     /// Searches nodes whose bound is as good as the best known score, the best bounds first.
     fn search(&mut self, query: &Query<'_>, view: &View, asked: &[NodeRef], budget: Budget) {
-        let (mut best, mut bounds) = (None, Vec::new());
+        let mut best = None;
+        let mut bounds = Vec::new();
         for asked in asked {
             match self.rating(asked) {
                 Rating::Is(score) => best = best.max(Some(score)),

@@ -155,7 +155,9 @@ impl Due {
     /// Why a group can't start of which there are too few pods.
     fn too_few(&self) -> Option<Arc<str>> {
         let Self { group, members, least, placed } = self;
-        let (name, min, seen) = (&group.name, placed + least, members.len() + placed);
+        let name = &group.name;
+        let min = placed + least;
+        let seen = members.len() + placed;
         let reason = || format!("pod group {name} needs {min} pods at once, and there are {seen}").into();
         (members.len() < *least).then(reason)
     }
@@ -193,7 +195,8 @@ impl ClusterState {
         }
         if let Some(reason) = self.over_quota(&due) {
             due.members.truncate(1);
-            let (samples, reason) = (due.members, Some(reason));
+            let samples = due.members;
+            let reason = Some(reason);
             return Start::Waits(Parked { by_quota: true, samples, reason, lacking_since: None, sufficient: None });
         }
         Start::Together(due)

@@ -34,7 +34,8 @@ impl ClusterState {
         let bound_within = self.bound_within(uid);
         match self.reservation_mut(uid) {
             Some(Reservation { source, planned, is_shown, deadline, demand, .. }) if source.is_nominated() => {
-                let (stands, was_gated) = (nominated == Some(&planned.node), demand.scheduling.has_our_gate());
+                let stands = nominated == Some(&planned.node);
+                let was_gated = demand.scheduling.has_our_gate();
                 // The gate goes after the nomination, and the plan with it. Until that is shown, all else is older than it.
                 let has_plan = || pod.planned().as_ref() == Some(&*planned);
                 if !*is_shown && (stands || was_gated && !is_gated && has_plan()) {
@@ -58,7 +59,8 @@ impl ClusterState {
             None => {}
         }
         self.note_vain(uid, said, nominated);
-        let (demand, deadline) = (Arc::new(demand), now + self.bound_within(uid));
+        let demand = Arc::new(demand);
+        let deadline = now + self.bound_within(uid);
         self.wait(&demand);
         if self.queue.rests(uid, now) {
             self.queue.remove(uid);
@@ -69,7 +71,8 @@ impl ClusterState {
         }
         match planned {
             Some(planned) => {
-                let (source, bound) = (Source::Nominated, false);
+                let source = Source::Nominated;
+                let bound = false;
                 let read = Reservation { demand, planned, source, bound, is_shown: true, deadline };
                 touched.extend(self.reserve(uid, read));
             }

@@ -142,7 +142,7 @@ impl Quotas {
         let now = self.held.get(namespace);
         let is_less = |(model, before): (&Arc<str>, &Totals)| {
             let now = now.and_then(|now| now.get(model)).copied().unwrap_or_default();
-            Amount::ALL.iter().any(|amount| amount.of(&now) < amount.of(before))
+            Amount::ALL.iter().any(|amount| amount.in_totals(&now) < amount.in_totals(before))
         };
         if before.iter().any(is_less) {
             self.gained.insert(Arc::clone(namespace));
@@ -312,8 +312,9 @@ impl Quota {
             Err(problem) => return Some(format!("GpuQuota {name} can't be read: {problem}")),
         };
         let is_beyond = |amount: &&Amount| {
-            let (wanted, used) = (amount.of(wanted), amount.of(used));
-            wanted > 0 && limits.of(**amount).is_some_and(|hard| used.saturating_add(wanted) > hard)
+            let wanted = amount.in_totals(wanted);
+            let used = amount.in_totals(used);
+            wanted > 0 && limits.limit(**amount).is_some_and(|hard| used.saturating_add(wanted) > hard)
         };
         let beyond: Vec<&Amount> = Amount::ALL.iter().filter(is_beyond).collect();
         let each = |value: &dyn Fn(Amount) -> u64| {
@@ -323,9 +324,9 @@ impl Quota {
         (!beyond.is_empty()).then(|| {
             format!(
                 "exceeded GpuQuota {name}, requested: {}, used: {}, limited: {}",
-                each(&|amount| amount.of(wanted)),
-                each(&|amount| amount.of(used)),
-                each(&|amount| limits.of(amount).unwrap_or_default())
+                each(&|amount| amount.in_totals(wanted)),
+                each(&|amount| amount.in_totals(used)),
+                each(&|amount| limits.limit(amount).unwrap_or_default())
             )
         })
     }

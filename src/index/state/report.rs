@@ -223,7 +223,8 @@ fn taken(card: usize, id: &CardId, shares: &[ShareStatus]) -> Option<Taken> {
 /// Slots of one card that these containers have, in admission order: a container that follows an init container on the same
 /// card reuses its slot.
 fn slots(kinds: impl Iterator<Item = ContainerKind>) -> u32 {
-    let (mut slots, mut is_pooled) = (0, false);
+    let mut slots = 0;
+    let mut is_pooled = false;
     for kind in kinds {
         slots += u32::from(!is_pooled);
         is_pooled = kind == ContainerKind::Init;

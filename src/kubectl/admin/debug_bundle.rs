@@ -22,7 +22,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use self::archive::{Archive, Part, exists};
-use self::objects::{Objects, Pod, json_part};
+use self::objects::{ObjectFiles, Pod, json_part};
 use crate::admin::doctor;
 use crate::cluster::{Cluster, ClusterArgs, is_name};
 use crate::output::{CommandOutput, Misused, write_stderr};
@@ -116,7 +116,7 @@ async fn gather(
     archive: &mut Archive,
 ) -> std::io::Result<()> {
     write_stderr("reading objects of the cluster\n");
-    let mut objects = Objects::new(cluster, namespace);
+    let mut objects = ObjectFiles::new(cluster, namespace);
     let pods = objects.read().await;
     objects.parts.iter().try_for_each(|part| archive.add(part))?;
     if pods.as_ref().is_some_and(Vec::is_empty) {

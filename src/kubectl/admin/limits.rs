@@ -58,8 +58,10 @@ impl Limit {
         let requested = requested.iter().map(|key| plain(key, "requests."));
         let in_vain = limited.iter().map(|key| plain(key, "limits.")).filter(|name| name.contains('/'));
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text("namespace"), text("name"));
-        let (counted, in_vain) = (bounded.chain(requested).collect(), in_vain.collect());
+        let namespace = text("namespace");
+        let name = text("name");
+        let counted = bounded.chain(requested).collect();
+        let in_vain = in_vain.collect();
         Some(Self { kind, namespace, name, counted, in_vain })
     }
 

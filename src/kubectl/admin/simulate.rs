@@ -70,11 +70,12 @@ pub async fn run(args: SimulateArgs) -> anyhow::Result<CommandOutput> {
     let workload = Arc::new(Workload::read(nodes, pods).map_err(Misused::new)?);
     let settings = args.settings();
     let outcomes = progress::watched(study::pods(&workload, &settings), {
-        let (workload, settings) = (Arc::clone(&workload), settings.clone());
+        let workload = Arc::clone(&workload);
+        let settings = settings.clone();
         move |arrived: &AtomicU64| study::study(&workload, &settings, arrived)
     })
     .await?;
-    let report = Report::of(&workload, &settings, &outcomes);
+    let report = Report::new(&workload, &settings, &outcomes);
     let answer = format(&report, args.output, |_| show::tables(&report))?;
     Ok(CommandOutput { answer, ..CommandOutput::default() })
 }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use self::server::Server;
-use self::state::State;
+use self::state::DashboardState;
 use crate::cluster::ClusterArgs;
 use crate::config;
 use crate::output::{CommandOutput, write_stderr};
@@ -87,7 +87,8 @@ pub async fn serve(
         context: cluster.context().map(str::to_owned),
         divvy_namespace,
     };
-    let (cluster, state) = (Arc::new(cluster), Arc::new(State::new(Index::new(config.clone()))));
+    let cluster = Arc::new(cluster);
+    let state = Arc::new(DashboardState::new(Index::new(config.clone())));
     for remark in told.remarks.drain(..) {
         write_stderr(&format!("{remark}\n"));
     }

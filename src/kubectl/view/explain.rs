@@ -93,7 +93,8 @@ pub(crate) async fn explain_pod(
     config: SchedulingConfig,
 ) -> anyhow::Result<Explained> {
     let asked = fetch::pod(cluster, namespace, name).await?;
-    let fetch::Found { explanation, remarks } = fetch::explanation(cluster, &asked, config, Vec::new()).await?;
+    let fetch::FoundExplanation { explanation, remarks } =
+        fetch::explanation(cluster, &asked, config, Vec::new()).await?;
     Ok(Explained { explanation, remarks })
 }
 

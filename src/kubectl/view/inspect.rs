@@ -7,7 +7,7 @@ mod table;
 
 use k8s_openapi::jiff::Timestamp;
 
-pub(crate) use self::fetch::Found;
+pub(crate) use self::fetch::FoundNode;
 pub(crate) use self::host::{Host, NodeView};
 use self::report::InspectReport;
 pub(crate) use self::report::NodeReport;

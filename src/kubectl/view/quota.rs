@@ -146,13 +146,15 @@ fn row(quota: &Quota, amount: &Use) -> Row {
 impl Quota {
     fn new(quota: QuotaUse) -> Self {
         let QuotaUse { namespace, name, models, limits, used } = quota;
-        let hard = |amount| limits.as_ref().ok().and_then(|limits| limits.of(amount));
-        let amounts = Amount::ALL.map(|is| Use { amount: is.key(), used: is.of(&used), hard: hard(is), is }).into();
+        let hard = |amount| limits.as_ref().ok().and_then(|limits| limits.limit(amount));
+        let amounts =
+            Amount::ALL.map(|is| Use { amount: is.key(), used: is.in_totals(&used), hard: hard(is), is }).into();
         Self { namespace, name, models, amounts, problem: limits.as_ref().err().map(ToString::to_string) }
     }
 
     fn warning(&self) -> Option<String> {
-        let (Self { namespace, name, .. }, problem) = (self, self.problem.as_ref()?);
+        let Self { namespace, name, .. } = self;
+        let problem = self.problem.as_ref()?;
         Some(format!(
             "warning: GpuQuota {namespace}/{name} can't be read, so the namespace gets no more GPUs: {problem}"
         ))

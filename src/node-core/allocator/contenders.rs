@@ -28,7 +28,8 @@ impl Allocator {
         pods: &'a [Arc<Pod>],
         call: Call<'_>,
     ) -> Vec<ContainerUnderAdmission<'a>> {
-        let (allocations, history) = (self.ledger.allocations(), &self.history);
+        let allocations = self.ledger.allocations();
+        let history = &self.history;
         let question = self.question(resource, call.size());
         let mut found = identity::lacking(pods, allocations, history, &question);
         // Of an Allocate that wasn't proposed they are looked for where nobody lacks anything.

@@ -57,7 +57,8 @@ impl Holder<'_> {
 
     fn fits_on(&self, container: usize, state: &NodeState) -> Result<(), Misfit> {
         let request = ContainerRequest { kind: ContainerKind::App, ..self.requests[container].clone() };
-        let (containers, shares) = (slice::from_ref(&request), slice::from_ref(&self.held.shares[container]));
+        let containers = slice::from_ref(&request);
+        let shares = slice::from_ref(&self.held.shares[container]);
         let request = PodRequest { containers, allocated: &[], shares, preferences: self.preferences };
         let chosen = ContainerPlan { chosen: self.held.cards[container].clone(), ..ContainerPlan::default() };
         verify(state, &request, &Plan { containers: vec![chosen] })

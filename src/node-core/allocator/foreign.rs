@@ -110,14 +110,15 @@ impl Allocator {
 
     /// Pods of other systems among those last listed.
     pub fn foreign_pods(&self) -> Vec<ForeignPod> {
-        let shown = |pod: &Arc<Pod>| {
-            let devices: Vec<&ForeignDevices> =
-                self.foreign.devices.iter().filter(|known| known.uid == pod.uid).collect();
-            let named = foreign::resource_of(&self.settings.names, pod);
-            let resource = devices.first().map(|known| known.resource.as_str()).or(named)?.to_owned();
-            Some(ForeignPod { pod: pod.reference(), resource, held: self.held_by(pod, &devices) })
-        };
-        self.listed().iter().filter(|pod| !pod.has_ended()).filter_map(shown).collect()
+        self.listed().iter().filter(|pod| !pod.has_ended()).filter_map(|pod| self.foreign_pod(pod)).collect()
+    }
+
+    /// The pod as one of another system, if it has such devices or requests them.
+    fn foreign_pod(&self, pod: &Pod) -> Option<ForeignPod> {
+        let devices: Vec<&ForeignDevices> = self.foreign.devices.iter().filter(|known| known.uid == pod.uid).collect();
+        let named = foreign::resource_of(&self.settings.names, pod);
+        let resource = devices.first().map(|known| known.resource.as_str()).or(named)?.to_owned();
+        Some(ForeignPod { pod: pod.reference(), resource, held: self.held_by(pod, &devices) })
     }
 
     fn held_by(&self, pod: &Pod, devices: &[&ForeignDevices]) -> ForeignHeld {

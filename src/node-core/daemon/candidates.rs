@@ -88,11 +88,11 @@ impl<S: PodSource> Daemon<S> {
         // nothing. Static pods are listed before the API server was ever asked: they don't show that the list is whole.
         let age = self.source.kubelet_age();
         let has_api_server_pods = list.pods.iter().any(|pod| !pod.is_static());
+        let may_be_whole = has_api_server_pods && age >= self.kubelet_settle_time;
+        let is_old = age >= self.kubelet_settle_time * LONGEST_START;
         let reconcile = |allocator: &mut Allocator| {
-            let is_quiet =
-                allocator.quiet(&list) >= self.kubelet_settle_time || age >= self.kubelet_settle_time * LONGEST_START;
-            let is_whole = has_api_server_pods && age >= self.kubelet_settle_time && is_quiet;
-            allocator.reconcile(&list, asked, is_whole, &cgroups)
+            let is_quiet = allocator.quiet(&list) >= self.kubelet_settle_time || is_old;
+            allocator.reconcile(&list, asked, may_be_whole && is_quiet, &cgroups)
         };
         self.apply(reconcile)?;
         if self.found_foreign(&list.pods).await {

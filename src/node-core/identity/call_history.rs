@@ -51,8 +51,8 @@ impl CallHistory {
 
     /// What it says, in order.
     pub fn read(&self) -> AdmissionOrder {
-        let (refused, passed_over) =
-            (self.refused.iter().cloned().collect(), self.passed_over.iter().cloned().collect());
+        let refused = self.refused.iter().cloned().collect();
+        let passed_over = self.passed_over.iter().cloned().collect();
         AdmissionOrder { refused, passed_over, served: self.served.iter().cloned().collect() }
     }
 

@@ -107,14 +107,15 @@ pub fn reconcile(allocations: &Allocations, observed: &Observed<'_>, context: &R
 
 /// Shares of cards that weren't known when their pods were restored, and are now.
 fn sized(allocations: &Allocations, observed: &Observed<'_>, context: &RestoreContext<'_>) -> Vec<Change> {
-    let sized = |pod: &Arc<Pod>| {
-        let recorded = allocations.pod(&pod.uid).filter(|_| !pod.has_ended())?;
-        let has_unknown = recorded.parts().any(|(_, part)| part.is_of_unknown_size());
-        let restore = Restore { context, pod, notes: &mut Vec::new() };
-        let entry = has_unknown.then(|| restore.sized(recorded)).flatten()?;
-        Some(Change::Hold { entry, why: "its GPU is known now".to_owned() })
-    };
-    observed.pods.iter().filter_map(sized).collect()
+    observed.pods.iter().filter_map(|pod| sized_pod(allocations, pod, context)).collect()
+}
+
+fn sized_pod(allocations: &Allocations, pod: &Pod, context: &RestoreContext<'_>) -> Option<Change> {
+    let recorded = allocations.pod(&pod.uid).filter(|_| !pod.has_ended())?;
+    let has_unknown = recorded.parts().any(|(_, part)| part.is_of_unknown_size());
+    let restore = Restore { context, pod, notes: &mut Vec::new() };
+    let entry = has_unknown.then(|| restore.sized(recorded)).flatten()?;
+    Some(Change::Hold { entry, why: "its GPU is known now".to_owned() })
 }
 
 /// Whether the lists are newer than the ledger's entry of the pod.
@@ -124,16 +125,8 @@ fn untouched(allocations: &Allocations, as_of: u64, uid: &str) -> bool {
 
 fn releases(allocations: &Allocations, observed: &Observed<'_>) -> Vec<Change> {
     let listed: HashMap<&str, &Arc<Pod>> = observed.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
-    let is_gone = |uid: &str| match observed.cgroups.get(uid) {
-        Some(CgroupState::Exists) => false,
-        Some(CgroupState::Removed) => true,
-        None => {
-            observed.listed_before.is_some_and(|listed| listed.contains(uid))
-                || (observed.is_whole && !observed.pods.is_empty())
-        }
-    };
     let why = |pod: &PodRef| match listed.get(pod.uid.as_str()) {
-        None => is_gone(&pod.uid).then(|| "gone from the kubelet's list".to_owned()),
+        None => is_gone(observed, &pod.uid).then(|| "gone from the kubelet's list".to_owned()),
         Some(view) => view.has_ended().then(|| format!("{:?}, all containers terminated", view.phase)),
     };
     allocations
@@ -141,6 +134,16 @@ fn releases(allocations: &Allocations, observed: &Observed<'_>) -> Vec<Change> {
         .filter(|entry| untouched(allocations, observed.as_of, &entry.pod.uid))
         .filter_map(|PodEntry { pod, .. }| Some(Change::Release { pod: pod.clone(), why: why(pod)? }))
         .collect()
+}
+
+/// Whether a pod that isn't listed has ended: its cgroup is removed or, where that was never seen, it was listed before, or the
+/// list is whole.
+fn is_gone(observed: &Observed<'_>, uid: &str) -> bool {
+    let was_listed = observed.listed_before.is_some_and(|listed| listed.contains(uid));
+    match observed.cgroups.get(uid) {
+        Some(state) => *state == CgroupState::Removed,
+        None => was_listed || (observed.is_whole && !observed.pods.is_empty()),
+    }
 }
 
 /// The kubelet's device records by pod. They name pods, the ledger knows UIDs: a name that two live pods have is
@@ -188,14 +191,14 @@ fn owners<'a>(
             requesters.entry(slot).or_default().push(&record.pod.uid);
         }
     }
-    let owner = |(slot, requesters): (SlotId, Vec<&str>)| {
-        let holder =
-            allocations.holder_of(&slot).map(|entry| entry.pod.uid.as_str()).filter(|uid| !ended.contains(uid));
+    let mut owners = BTreeMap::new();
+    for (slot, requesters) in requesters {
+        let holder = allocations.holder_of(&slot).map(|entry| entry.pod.uid.as_str());
         let keeps = |uid: &&str| requesters.contains(uid) || !untouched(allocations, as_of, uid);
-        let owner = holder.filter(keeps).or(requesters.first().copied())?;
-        Some((slot, owner.to_owned()))
-    };
-    requesters.into_iter().filter_map(owner).collect()
+        let holder = holder.filter(|uid| !ended.contains(uid)).filter(keeps);
+        owners.extend(holder.or(requesters.first().copied()).map(|owner| (slot, owner.to_owned())));
+    }
+    owners
 }
 
 /// What the pod holds by the kubelet's records, if the ledger differs. What is noted of that is noted with it, as it is

@@ -61,7 +61,8 @@ pub async fn open_gates(client: &Client) -> kube::Result<OpenedGates> {
 }
 
 async fn open(client: &Client, pod: &ObjectMeta, opened: &mut OpenedGates) {
-    let (namespace, name) = (pod.namespace.as_deref().unwrap_or_default(), pod.name.as_deref().unwrap_or_default());
+    let namespace = pod.namespace.as_deref().unwrap_or_default();
+    let name = pod.name.as_deref().unwrap_or_default();
     let pods: Api<PodView> = Api::namespaced(client.clone(), namespace);
     let patch = json!({ "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] } });
     match within_deadline(pods.patch(name, &PatchParams::default(), &Patch::Strategic(patch))).await {

@@ -40,7 +40,8 @@ pub struct Removed {
 /// Looks at all Nodes once, and removes Divvy's amounts, labels, annotations and soft taints. Empty if no Node had any.
 pub async fn remove_from_all(client: &Client, names: &ResourceNames) -> kube::Result<Vec<Removed>> {
     let nodes: Api<NodeView> = Api::all(client.clone());
-    let (mut page, mut all) = (ListParams::default().limit(PAGE), Vec::new());
+    let mut page = ListParams::default().limit(PAGE);
+    let mut all = Vec::new();
     loop {
         let list = within_deadline(nodes.list(&page)).await?;
         for node in list.items {
@@ -57,7 +58,8 @@ pub async fn remove_from_all(client: &Client, names: &ResourceNames) -> kube::Re
 }
 
 async fn remove_all(nodes: &Api<NodeView>, node: &NodeView, names: &ResourceNames) -> kube::Result<Vec<String>> {
-    let (name, params) = (node.name_any(), PatchParams::default());
+    let name = node.name_any();
+    let params = PatchParams::default();
     let mut removed = Vec::new();
     // First, as the other patch makes another version of the Node.
     if let Some((patch, taints)) = soft_taints(node) {
@@ -102,8 +104,10 @@ impl Removal {
     /// A removal of these `amounts` and of all labels and annotations.
     pub(super) fn new(node: &NodeView, amounts: &[&ResourceName]) -> Self {
         let nothing = BTreeMap::new();
-        let (annotations, labels) = (node.metadata.annotations.as_ref(), node.metadata.labels.as_ref());
-        let (annotations, labels) = (annotations.unwrap_or(&nothing), labels.unwrap_or(&nothing));
+        let annotations = node.metadata.annotations.as_ref();
+        let labels = node.metadata.labels.as_ref();
+        let annotations = annotations.unwrap_or(&nothing);
+        let labels = labels.unwrap_or(&nothing);
         let amounts: Vec<&str> = amounts
             .iter()
             .map(|name| name.as_str())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use divvy_api::{CardId, Cores, Memory, Share, Terms, Tier};
 use divvy_node::config::{KeySet as _, Keys};
 use divvy_node::container::Containers;
-use divvy_node::container::clock::{self, Tenant, View};
+use divvy_node::container::clock::{self, ClockView, Tenant};
 use divvy_node::container::isolation;
 use divvy_node_core::ledger::Nonce;
 use divvy_node_core::pod::PodRef;
@@ -64,7 +64,9 @@ impl Case {
             }
         }
         let stop = CancellationToken::new();
-        let view = move |known| (known != 1).then(|| View { revision: 1, tenants: tenants.clone(), ..View::default() });
+        let view = move |known| {
+            (known != 1).then(|| ClockView { revision: 1, tenants: tenants.clone(), ..ClockView::default() })
+        };
         clock::start(run_dir, view, stop.clone())?;
         // The first second is settling.
         std::thread::sleep(Duration::from_secs(1));

@@ -20,7 +20,8 @@ impl Config {
 
     /// How the node oversubscribes memory, if it does.
     pub fn oversubscription(&self) -> Option<Oversubscription> {
-        let (memory_scale, host_memory) = (self.memory_scale.percent(), self.oversubscribe_host_memory.get());
+        let memory_scale = self.memory_scale.percent();
+        let host_memory = self.oversubscribe_host_memory.get();
         (memory_scale > 100).then_some(Oversubscription { memory_scale, host_memory })
     }
 

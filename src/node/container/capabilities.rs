@@ -26,16 +26,17 @@ impl MigMinors {
     /// The names below `/dev` of the two nodes of an instance on the GPU with this minor number, each with the file for
     /// which nvidia-modprobe makes it; or why they are not known.
     pub(super) fn nodes(&self, gpu: u32, gi: u32, ci: u32) -> Result<[(String, String); 2], String> {
+        Ok([self.node(gpu, &format!("gi{gi}"))?, self.node(gpu, &format!("gi{gi}/ci{ci}"))?])
+    }
+
+    fn node(&self, gpu: u32, slice: &str) -> Result<(String, String), String> {
         let file = self.file.display();
         let text = self.text.as_ref().map_err(|error| format!("reading {file}: {error}"))?;
-        let node = |slice: String| -> Result<_, String> {
-            let capability = format!("gpu{gpu}/{slice}/access");
-            let mut numbers =
-                text.lines().filter_map(|line| line.strip_prefix(&capability)?.strip_prefix(' ')?.parse().ok());
-            let number: u32 = numbers.next().ok_or_else(|| format!("{file} has no {capability}"))?;
-            let access = format!("/proc/driver/nvidia/capabilities/gpu{gpu}/mig/{slice}/access");
-            Ok((format!("nvidia-caps/nvidia-cap{number}"), access))
-        };
-        Ok([node(format!("gi{gi}"))?, node(format!("gi{gi}/ci{ci}"))?])
+        let capability = format!("gpu{gpu}/{slice}/access");
+        let mut numbers =
+            text.lines().filter_map(|line| line.strip_prefix(&capability)?.strip_prefix(' ')?.parse().ok());
+        let number: u32 = numbers.next().ok_or_else(|| format!("{file} has no {capability}"))?;
+        let access = format!("/proc/driver/nvidia/capabilities/gpu{gpu}/mig/{slice}/access");
+        Ok((format!("nvidia-caps/nvidia-cap{number}"), access))
     }
 }

@@ -103,7 +103,8 @@ impl Draft {
     pub(super) fn new(options: &ContainerOptions, inventory: &Inventory) -> Self {
         let driver = Driver::find(&options.driver_root, &options.driver_root_ctr_path);
         let minors = MigMinors::read(&options.procfs);
-        let (mut named, mut refused) = (BTreeMap::new(), BTreeMap::new());
+        let mut named = BTreeMap::new();
+        let mut refused = BTreeMap::new();
         for (card, device) in inventory.each() {
             match nodes(options, &minors, &card.id, device) {
                 None => {}
@@ -213,7 +214,8 @@ fn hooks(program: &Path, driver: &Driver) -> Vec<Hook> {
 impl DeviceNode {
     fn new(options: &ContainerOptions, name: &str) -> Self {
         let below = |root: &Path| root.join("dev").join(name);
-        let (host, path) = (below(&options.dev_root), below(Path::new("/")));
+        let host = below(&options.dev_root);
+        let path = below(Path::new("/"));
         let numbers = Numbers::read(&below(&options.dev_root_ctr_path));
         Self {
             host_path: (host != path).then_some(host),

@@ -41,7 +41,7 @@ const REFRESH: u64 = 1000 * MS;
 
 /// Containers whose compute the shim limits, at one revision of the ledger.
 #[derive(Clone, Debug, Default)]
-pub struct View {
+pub struct ClockView {
     /// Revision of the ledger.
     pub revision: u64,
     /// All such containers.
@@ -74,7 +74,7 @@ pub struct Clock {
 /// Starts the thread that writes the pages until `stop`. `view` is asked for what is new since a revision of the ledger.
 pub fn start(
     run_dir: PathBuf,
-    view: impl FnMut(u64) -> Option<View> + Send + 'static,
+    view: impl FnMut(u64) -> Option<ClockView> + Send + 'static,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
     // Not joined: it holds nothing that must be given back, and ends within a look.
@@ -111,9 +111,11 @@ impl Clock {
         Self { run_dir, watched: Vec::new(), cards: Vec::new(), often_ns: SAMPLE_PERIOD_NS }
     }
 
-    fn run(mut self, mut view: impl FnMut(u64) -> Option<View>, stop: &CancellationToken) {
+    fn run(mut self, mut view: impl FnMut(u64) -> Option<ClockView>, stop: &CancellationToken) {
         // Below every revision of a ledger.
-        let (mut revision, mut look, mut refresh) = (0, 0, 0);
+        let mut revision = 0;
+        let mut look = 0;
+        let mut refresh = 0;
         while !stop.is_cancelled() {
             let now = now_ns();
             if now >= look {

@@ -191,16 +191,14 @@ impl Directories {
 
     /// The nonce and the limits of the container, found by the limits files; no limits, where a newer build wrote them.
     pub(super) fn find(&self, pod_uid: &str, container: &str) -> Option<(Nonce, Option<Limits>)> {
-        let is_of = |text: &str, limits: Option<&Limits>| match limits {
-            Some(limits) => limits.pod_uid == pod_uid && limits.container == container,
-            None => [("pod", pod_uid), ("container", container)]
-                .into_iter()
-                .all(|(key, value)| text.lines().any(|line| line.split(' ').take(2).eq([key, value]))),
-        };
         nonces(fs::read_dir(&self.root).ok()?).find_map(|nonce| {
             let text = self.read_limits(nonce)?;
             let limits = limits::read(&text).ok();
-            is_of(&text, limits.as_ref()).then_some((nonce, limits))
+            let is_wanted = match &limits {
+                Some(limits) => limits.pod_uid == pod_uid && limits.container == container,
+                None => has_line(&text, "pod", pod_uid) && has_line(&text, "container", container),
+            };
+            is_wanted.then_some((nonce, limits))
         })
     }
 
@@ -284,4 +282,9 @@ fn make(path: &Path, mode: u32) -> Result<bool, SetupError> {
 /// A read-only mount of a host path.
 pub(crate) fn mount(container_path: &str, host_path: &Path) -> Mount {
     Mount { container_path: container_path.to_owned(), host_path: host_path.display().to_string(), read_only: true }
+}
+
+/// Whether a limits file of any build has this value for a key.
+fn has_line(text: &str, key: &str, value: &str) -> bool {
+    text.lines().any(|line| line.split(' ').take(2).eq([key, value]))
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use divvy_api::{CardId, Cores, Memory, Share};
 use divvy_node_core::ports::{AllocatedContainer, SetupError};
-use divvy_region::limits::{self, Card, is_field};
+use divvy_region::limits::{self, CardLimits, is_field};
 
 /// What a limits file says.
 pub type Limits = limits::Limits<String, Vec<(CardId, Share)>>;
@@ -53,8 +53,8 @@ fn field<'a>(name: &str, value: &'a str) -> Result<&'a str, SetupError> {
     })
 }
 
-fn card((id, share): &(CardId, Share)) -> Card<'_> {
-    Card {
+fn card((id, share): &(CardId, Share)) -> CardLimits<'_> {
+    CardLimits {
         uuid: id.as_str(),
         memory_mib: share.memory.as_mib(),
         host_mib: share.host.as_mib(),
@@ -63,9 +63,10 @@ fn card((id, share): &(CardId, Share)) -> Card<'_> {
     }
 }
 
-fn share(card: Card<'_>) -> Result<(CardId, Share), String> {
+fn share(card: CardLimits<'_>) -> Result<(CardId, Share), String> {
     let id = card.uuid.parse().map_err(|_uuid| format!("card {:?} is not known to this build", card.uuid))?;
-    let (memory, host) = (Memory::mib(card.memory_mib), Memory::mib(card.host_mib));
+    let memory = Memory::mib(card.memory_mib);
+    let host = Memory::mib(card.host_mib);
     Ok((id, Share { memory, host, cores: Cores::new(card.cores), exclusive: card.exclusive }))
 }
 

@@ -79,7 +79,8 @@ pub(super) fn empty(dead: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
-        let (mut more, mut failed) = (false, None);
+        let mut more = false;
+        let mut failed = None;
         for entry in entries {
             let path = entry?.path();
             match turn(&path) {

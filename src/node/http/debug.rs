@@ -37,7 +37,8 @@ pub(super) fn state(pages: &Pages) -> Value {
 }
 
 fn decisions(allocator: &Allocator) -> Value {
-    let (ledger, containers) = (allocator.ledger(), allocator.containers());
+    let ledger = allocator.ledger();
+    let containers = allocator.containers();
     let journal = ledger.journal_health();
     let (under_admission, order) = allocator.under_admission();
     json!({

@@ -148,7 +148,8 @@ impl PodListClient {
         bytes: usize,
         next: impl Future<Output = T>,
     ) -> Result<T, PodSourceError> {
-        let (so_far, stalled) = (started.elapsed(), self.endpoint.timeout);
+        let so_far = started.elapsed();
+        let stalled = self.endpoint.timeout;
         let next = tokio::time::timeout(stalled.min(LONGEST_LIST.saturating_sub(so_far)), next).await;
         next.map_err(|_elapsed| {
             self.forget();

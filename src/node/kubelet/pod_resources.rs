@@ -74,7 +74,8 @@ impl PodResources {
         client: &mut PodResourcesListerClient<Channel>,
         pod: &PodRef,
     ) -> Result<Option<Vec<DeviceRecord>>, PodSourceError> {
-        let (namespace, name) = (&pod.namespace, &pod.name);
+        let namespace = &pod.namespace;
+        let name = &pod.name;
         let request = api::GetPodResourcesRequest { pod_name: name.clone(), pod_namespace: namespace.clone() };
         let started = Instant::now();
         loop {

@@ -162,13 +162,7 @@ fn allocatable(memory: &MemoryInfo) -> Memory {
 /// Compute processes on a card or a MIG instance, ordered by PID: those with a context of their own, and clients of the
 /// multi-process service, which older drivers don't report.
 fn processes(device: &Device<'_>) -> Result<Vec<CardProcess>, NvmlError> {
-    let process = |info: ProcessInfo| CardProcess {
-        pid: info.pid,
-        bytes: match info.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => Some(bytes),
-            UsedGpuMemory::Unavailable => None,
-        },
-    };
+    let process = |info: ProcessInfo| CardProcess { pid: info.pid, bytes: bytes(&info.used_gpu_memory) };
     let clients = match device.mps_running_compute_processes() {
         Err(error) if is_about_the_gpu(&error) => return Err(error),
         clients => clients.unwrap_or_default(),
@@ -177,6 +171,13 @@ fn processes(device: &Device<'_>) -> Result<Vec<CardProcess>, NvmlError> {
     processes.sort_unstable();
     processes.dedup_by_key(|process| process.pid);
     Ok(processes)
+}
+
+fn bytes(used: &UsedGpuMemory) -> Option<u64> {
+    match used {
+        UsedGpuMemory::Used(bytes) => Some(*bytes),
+        UsedGpuMemory::Unavailable => None,
+    }
 }
 
 /// An event set for the XIDs of one card.

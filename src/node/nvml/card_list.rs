@@ -15,7 +15,7 @@ use super::health::{HealthOptions, Observation};
 use super::links::LinkTable;
 use super::readings::GpuReadings;
 use crate::config::MigStrategy;
-use card::{Listing, WatchedCard};
+use card::{CardListing, WatchedCard};
 use divvy_node_core::inventory::{DeviceInfo, Driver, Inventory};
 use driver::DriverState;
 
@@ -111,13 +111,15 @@ impl CardList {
             self.lookups.retain(|_, lookup| lookup.call.is_some());
             return Vec::new();
         }
-        let mut start = |index: &u32| {
-            let lookup = self.lookups.entry(*index).or_default();
-            let idle = lookup.call.is_none();
-            lookup.call.get_or_insert(Call::new(at));
-            idle
-        };
-        (0..count.min(MAX_CARDS)).filter(|index| start(index)).collect()
+        let mut started = Vec::new();
+        for index in 0..count.min(MAX_CARDS) {
+            let lookup = self.lookups.entry(index).or_default();
+            if lookup.call.is_none() {
+                lookup.call = Some(Call::new(at));
+                started.push(index);
+            }
+        }
+        started
     }
 
     /// Records the card at an index; returns it if it isn't watched yet.
@@ -259,13 +261,13 @@ impl CardList {
     /// Whether the first inventory is complete: each card has answered or exceeded the timeout, or there is no driver.
     pub(super) fn is_complete(&self) -> bool {
         let linking = self.linking.is_some_and(|call| !call.overdue);
-        let answered = self.cards.values().all(|card| card.listing != Listing::Unknown);
+        let answered = self.cards.values().all(|card| card.listing != CardListing::Unknown);
         self.driver.is_away() || (self.driver.count.is_some() && answered && !self.is_finding() && !linking)
     }
 
     /// Current inventory.
     pub(super) fn inventory(&self) -> Inventory {
-        let listed = self.cards.values().filter(|card| card.listing == Listing::Listed);
+        let listed = self.cards.values().filter(|card| card.listing == CardListing::Listed);
         let mut cards: Vec<(Card, DeviceInfo)> = listed.map(|card| card.found(self.mig)).collect();
         cards.sort_by(|(a, at_a), (b, at_b)| (&at_a.pci_bus_id, &a.id).cmp(&(&at_b.pci_bus_id, &b.id)));
         let ids: Vec<CardId> = cards.iter().map(|(card, _)| card.id.clone()).collect();

@@ -105,7 +105,8 @@ async fn written(file: &Path) -> Option<Vec<u8>> {
 }
 
 fn say(before: &Config, after: &Config) {
-    let (before, after) = (before.to_yaml(), after.to_yaml());
+    let before = before.to_yaml();
+    let after = after.to_yaml();
     let news = after.lines().filter(|line| !before.lines().any(|known| known == *line));
     info!(changed = news.collect::<Vec<_>>().join(", "), "the configuration has changed: restarting");
 }

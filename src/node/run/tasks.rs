@@ -102,7 +102,8 @@ impl Parts {
             config: shown.subscribe(),
             usage,
         };
-        let (allocator, containers) = (Arc::clone(allocator), Arc::clone(containers));
+        let allocator = Arc::clone(allocator);
+        let containers = Arc::clone(containers);
         http::metrics::register(&mut registry, allocator, containers, states.clone(), gpus.readings());
         let (prompter, prompts) = prompts();
         self.start_clock()?;
@@ -140,7 +141,8 @@ impl Parts {
         };
         let desired = channels.desired.subscribe();
         tasks.spawn("driver", driver::follow(desired.clone(), driver_signals, gpus.driver(), stop.clone()));
-        let (inventory, containers) = (self.inventory.clone(), Arc::clone(&stores.containers));
+        let inventory = self.inventory.clone();
+        let containers = Arc::clone(&stores.containers);
         let follow =
             inventory::follow(inventory, desired, containers, config.clone(), advertiser.clone(), stop.clone());
         tasks.spawn("inventory", follow);

@@ -8,7 +8,7 @@ use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::{Holding, PodEntry};
 use tokio::sync::watch;
 
-use crate::container::clock::{Tenant, View};
+use crate::container::clock::{ClockView, Tenant};
 use crate::usage::DriverMemoryTable;
 
 /// Where the clock's views come from.
@@ -32,26 +32,26 @@ impl Feed {
     }
 
     /// The present view; `None` if nothing has changed since the last one, which was of the ledger's revision `known`.
-    pub(super) fn next(&mut self, known: u64) -> Option<View> {
+    pub(super) fn next(&mut self, known: u64) -> Option<ClockView> {
         // Figures that change after this are news the next time.
         let figures = self.driver_memory.lock().unwrap_or_else(PoisonError::into_inner).revision();
         let is_news = self.figures != Some(figures) || self.inventory.has_changed().unwrap_or(false);
         let view = tenants(&lock(&self.allocator), (!is_news).then_some(known))?;
         self.figures = Some(figures);
         let table = self.driver_memory.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(View { driver_memory: table.of_cards(&self.inventory.borrow_and_update()), ..view })
+        Some(ClockView { driver_memory: table.of_cards(&self.inventory.borrow_and_update()), ..view })
     }
 }
 
 /// Containers with shares enforced by the shim; `None` if the ledger still has the revision `known`.
-fn tenants(allocator: &Allocator, known: Option<u64>) -> Option<View> {
+fn tenants(allocator: &Allocator, known: Option<u64>) -> Option<ClockView> {
     let revision = allocator.ledger().revision();
     if known == Some(revision) {
         return None;
     }
     let holdings = allocator.ledger().allocations().pods().flat_map(PodEntry::holdings).map(|(_, holding)| holding);
     let tenants = holdings.filter(|holding| is_paced(holding, allocator.tier())).map(tenant).collect();
-    Some(View { revision, tenants, ..View::default() })
+    Some(ClockView { revision, tenants, ..ClockView::default() })
 }
 
 fn is_paced(holding: &Holding, served: Tier) -> bool {

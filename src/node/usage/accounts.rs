@@ -128,7 +128,8 @@ impl CardAccount {
     /// Average over the window, at most 100: a kernel's time is added at its end, all at once, and processes that take turns each
     /// count the time of both.
     fn busy_percent(&self) -> Option<u32> {
-        let ((from, before), (to, after)) = (self.trail.front()?, self.trail.back()?);
+        let (from, before) = self.trail.front()?;
+        let (to, after) = self.trail.back()?;
         let elapsed = to.saturating_duration_since(*from).as_nanos();
         let percent = (u128::from(after - before) * 100 + elapsed / 2).checked_div(elapsed)?;
         u32::try_from(percent.min(100)).ok()

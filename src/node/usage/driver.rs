@@ -19,7 +19,7 @@ const STALE: Duration = Duration::from_secs(5);
 
 /// Processes of the pods, cached while nothing has changed.
 #[derive(Debug, Default)]
-pub(super) struct Driver {
+pub(super) struct DriverProcesses {
     /// Inventory at the time when the processes were looked up.
     inventory: Option<(Arc<Inventory>, Instant)>,
     /// Processes by pod UID.
@@ -35,9 +35,9 @@ pub(super) struct Measured {
     pub(super) problem: Option<String>,
 }
 
-// === impl Driver ===
+// === impl DriverProcesses ===
 
-impl Driver {
+impl DriverProcesses {
     /// Determines the processes on healthy GPUs (data of unhealthy ones may be old) and their owners, and sets for each holder
     /// whether all processes of its pod are visible. `supervisor`: PID of the MPS supervisor, while it is up.
     pub(super) fn measure(

@@ -125,7 +125,8 @@ impl DriverMemoryTable {
         if !plausible.contains(&beyond) || model.is_empty() || driver.is_empty() {
             return;
         }
-        let (key, known) = ((model.to_owned(), driver.to_owned()), self.context(model, driver));
+        let key = (model.to_owned(), driver.to_owned());
+        let known = self.context(model, driver);
         let is_exact = self.learned.get(&key).is_some_and(|learned| learned.is_exact);
         let is_known = if has_launched {
             known != 0 && beyond > known.saturating_sub(STEP)
@@ -168,18 +169,21 @@ fn read(line: &str) -> Option<(Key, Learned)> {
         "most" => false,
         _ => return None,
     };
-    let (driver, model) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let driver = words.next()?.to_owned();
+    let model = words.next()?.to_owned();
     Some(((model, driver), Learned { context, is_exact }))
 }
 
 fn shipped(model: &str) -> u64 {
     let is_instance = model.contains(" MIG ");
-    // `L4` is no `L40`: names end where a word does, or go on with a form such as `-SXM4-80GB`.
-    let has = |name: &&(&str, u64)| {
-        model.match_indices(name.0).any(|(at, _)| {
-            let ends = |next: Option<char>| next.is_none_or(|next| !next.is_ascii_alphanumeric());
-            ends(model[..at].chars().next_back()) && ends(model[at + name.0.len()..].chars().next())
-        })
-    };
-    SHIPPED.iter().find(has).filter(|_| !is_instance).map_or(0, |(_, mib)| mib * MIB)
+    let shipped = SHIPPED.iter().find(|(name, _)| has_name(model, name));
+    shipped.filter(|_| !is_instance).map_or(0, |(_, mib)| mib * MIB)
+}
+
+/// Whether a model has this name. `L4` is no `L40`: names end where a word does, or go on with a form such as `-SXM4-80GB`.
+fn has_name(model: &str, name: &str) -> bool {
+    let ends = |next: Option<char>| next.is_none_or(|next| !next.is_ascii_alphanumeric());
+    model
+        .match_indices(name)
+        .any(|(at, _)| ends(model[..at].chars().next_back()) && ends(model[at + name.len()..].chars().next()))
 }

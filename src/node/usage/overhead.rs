@@ -184,12 +184,7 @@ impl Overhead {
     /// Writes the file, if an overhead has changed. `is_whole`: for a whole window no process has ended.
     fn write_changes(&mut self, path: &Path, cards: &[ContainerUsage], is_whole: bool) {
         let is_over = self.processes.is_empty();
-        let measured = |card: &CardOverhead| match card.beyond() {
-            _ if is_over => 0,
-            None => card.written,
-            Some(beyond) if is_whole && (card.has_ended || card.still().is_some()) => beyond,
-            Some(beyond) => beyond.max(card.written),
-        };
+        let measured = |card: &CardOverhead| if is_over { 0 } else { card.to_write(is_whole) };
         let measured: Vec<u64> = self.cards.iter().map(measured).collect();
         let has_changed =
             |(measured, written): (&u64, u64)| measured.abs_diff(written) >= STEP || (*measured == 0 && written > 0);
@@ -235,6 +230,15 @@ impl CardOverhead {
     /// Measurements of the last window, if none is missing.
     fn measured(&self) -> Option<Vec<Bytes>> {
         self.looks.iter().map(|look| look.bytes).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+    }
+
+    /// What the file is to have of the card. `is_whole`: for a whole window no process has ended.
+    fn to_write(&self, is_whole: bool) -> u64 {
+        match self.beyond() {
+            None => self.written,
+            Some(beyond) if is_whole && (self.has_ended || self.still().is_some()) => beyond,
+            Some(beyond) => beyond.max(self.written),
+        }
     }
 
     /// Overhead from the measurements.

@@ -77,7 +77,8 @@ fn look(
     file.read(buffer)?;
     let snapshot = Snapshot::new(buffer)?;
     tell(file.inode(), snapshot);
-    let (mut slots, mut suspects) = (Slots::default(), Vec::new());
+    let mut slots = Slots::default();
+    let mut suspects = Vec::new();
     for (slot, owner) in snapshot.owners() {
         match file.lock_of(slot)? {
             Lock::Held(pid) => slots.pids.extend(pid),

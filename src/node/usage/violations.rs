@@ -111,7 +111,8 @@ impl Observed {
     }
 
     fn finding(self, (kind, card, of): Key, lasted: Duration) -> ShareViolation {
-        let (used, who) = (Memory::from_bytes_floor(self.bytes), processes(&self.pids));
+        let used = Memory::from_bytes_floor(self.bytes);
+        let who = processes(&self.pids);
         let owner_of = of.as_ref().map(ToString::to_string).unwrap_or_default();
         let message = match (kind, &of) {
             (ViolationKind::AboveShare, _) => {

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use divvy_api::usage::{ContainerRef, ContainerUsage, NodeUsage};
-use divvy_api::{CardId, Share};
 use divvy_node_core::allocator::{SharedAllocator, lock};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::accounts::Accounts;
-use super::driver::Driver;
+use super::driver::DriverProcesses;
 use super::driver_memory::DriverMemoryTable;
 use super::overhead::{Overheads, Processes, Still};
 use super::region::ContainerRegion;
@@ -46,7 +45,7 @@ pub struct Watcher {
     accounts: Accounts,
     overheads: Overheads,
     driver_memory: Arc<Mutex<DriverMemoryTable>>,
-    driver: Driver,
+    driver: DriverProcesses,
     violations: ViolationTracker,
     /// Buffer for the region that is read.
     buffer: Vec<u8>,
@@ -94,7 +93,7 @@ impl Watcher {
             accounts: Accounts::default(),
             overheads: Overheads::over(2 * config.probe_interval.get().max(INTERVAL)),
             driver_memory,
-            driver: Driver::default(),
+            driver: DriverProcesses::default(),
             violations: ViolationTracker::default(),
             buffer: Vec::new(),
         };
@@ -109,15 +108,17 @@ impl Watcher {
         let measured = self.driver.measure(&inventory, supervisor, &mut self.holders, &slots, &self.cgroups, now);
         let mut containers = Vec::new();
         for (at, (holder, slots)) in self.holders.iter_mut().zip(&slots).enumerate() {
-            let line = |(number, (card, share)): (usize, &(CardId, Share))| ContainerUsage {
-                of: holder.of.clone(),
-                card: card.clone(),
-                share: *share,
-                region: slots.as_ref().and_then(|_read| self.accounts.totals(holder.nonce, number)),
-                driver_bytes: measured.bytes(at, holder, card),
-                overhead_bytes: 0,
-            };
-            let mut lines: Vec<_> = holder.parts.iter().enumerate().map(line).collect();
+            let mut lines = Vec::with_capacity(holder.parts.len());
+            for (number, (card, share)) in holder.parts.iter().enumerate() {
+                lines.push(ContainerUsage {
+                    of: holder.of.clone(),
+                    card: card.clone(),
+                    share: *share,
+                    region: slots.as_ref().and_then(|_read| self.accounts.totals(holder.nonce, number)),
+                    driver_bytes: measured.bytes(at, holder, card),
+                    overhead_bytes: 0,
+                });
+            }
             holder.unhooked = lines.iter().filter_map(|line| line.region).map(|region| region.unhooked).sum();
             if holder.has_library {
                 let slots = slots.as_ref().map(|slots| slots.owners.clone()).unwrap_or_default();
@@ -172,16 +173,16 @@ impl Watcher {
     /// Reads every holder's region, frees the slots of dead processes, and returns the slots of each region that could be read.
     fn read_regions(&mut self, now: Instant) -> Vec<Option<Slots>> {
         let Self { holders, regions, accounts, buffer, run_dir, cgroups, .. } = self;
-        let slots = |holder: &mut Holder| {
+        let mut read = Vec::with_capacity(holders.len());
+        for holder in holders {
             let path = region_file(run_dir, holder.nonce);
             let region = regions.entry(holder.nonce).or_default();
-            let slots = region.look(&path, holder, cgroups, buffer, |file, snapshot| {
+            read.push(region.look(&path, holder, cgroups, buffer, |file, snapshot| {
                 accounts.take(holder.nonce, file, snapshot, now);
-            });
+            }));
             holder.has_library |= region.is_there();
-            slots
-        };
-        holders.iter_mut().map(slots).collect()
+        }
+        read
     }
 }
 

@@ -93,7 +93,7 @@ pub struct AnyPod<'a> {
 
 impl<'a> OneRequest<'a> {
     /// The pod, if it is of this kind, none of its containers holds cards already, and any card with enough free will do.
-    pub fn of(pod: &PodRequest<'a>) -> Option<Self> {
+    pub fn from_pod(pod: &PodRequest<'a>) -> Option<Self> {
         let PodRequest { preferences, allocated, .. } = *pod;
         let mut claiming = claiming(pod);
         let (container, request) = claiming.next()?;
@@ -115,8 +115,8 @@ impl<'a> OneRequest<'a> {
 impl<'a> OneCard<'a> {
     /// The pod, if it is of this kind and none of its containers holds cards already. `cards` decides between the cards of a node,
     /// `nodes` between nodes.
-    pub fn of(pod: &PodRequest<'a>, cards: Policy, nodes: Policy) -> Option<Self> {
-        let one = OneRequest::of(pod).filter(|one| one.request.cards == 1)?;
+    pub fn from_pod(pod: &PodRequest<'a>, cards: Policy, nodes: Policy) -> Option<Self> {
+        let one = OneRequest::from_pod(pod).filter(|one| one.request.cards == 1)?;
         Some(Self { one, cards, nodes })
     }
 
@@ -130,7 +130,7 @@ impl<'a> OneCard<'a> {
 
 impl<'a> AnyPod<'a> {
     /// The pod; `nodes` decides between nodes.
-    pub fn of(pod: PodRequest<'a>, nodes: Policy) -> Self {
+    pub fn new(pod: PodRequest<'a>, nodes: Policy) -> Self {
         Self { pod, wishes: wishes(pod.preferences), nodes }
     }
 }
@@ -170,7 +170,8 @@ impl CardTable {
             self.sites.push(Site { end: last, ..Site::default() });
         }
         let range = self.range(at);
-        let (before, after) = (range.len(), node.free.len());
+        let before = range.len();
+        let after = node.free.len();
         self.free.splice(range.clone(), node.free);
         self.spots.splice(range, node.spots);
         self.sites[at..].iter_mut().for_each(|site| site.end = site.end + after - before);
@@ -306,7 +307,8 @@ impl<'g> CardRow<'g> {
         let mut least = Cost::default();
         let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
         for (container, request) in claiming(pod) {
-            let (profile, wanted) = (container.profile.as_ref(), request.cards as usize);
+            let profile = container.profile.as_ref();
+            let wanted = request.cards as usize;
             let taking = self.taking::<WHOLE>(&request, profile, terms?);
             let taking = taking.filter(|(at, _)| is_open(&node, *at, profile, wishes.as_ref()));
             lots.clear();
@@ -346,7 +348,8 @@ impl<'g> CardRow<'g> {
         profile: Option<&MigProfile>,
         Terms { sharing, host_memory }: Terms,
     ) -> impl Iterator<Item = (usize, Share)> + use<'g, WHOLE> {
-        let (request, is_plain) = (*request, profile.is_none());
+        let request = *request;
+        let is_plain = profile.is_none();
         // An amount is the same on all cards, so that it needn't be known what they have.
         let is_fixed = !WHOLE && matches!(request.memory, MemoryAmount::Absolute(_));
         let fixed = is_fixed.then(|| request.share_of(Memory::default(), sharing));

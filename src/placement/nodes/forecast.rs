@@ -150,15 +150,9 @@ impl Forecast {
         several.truncate(MOST_SEVERAL);
 
         let mut kinds: Vec<&Kind> = common.iter().map(|request| &request.kind).collect();
-        let mut class = |kind| {
-            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
-                kinds.push(kind);
-                kinds.len() - 1
-            })
-        };
         let several = several
             .into_iter()
-            .map(|request| Several { class: class(&request.kind), demand: demand(request) / all_demand })
+            .map(|request| Several { class: class(&mut kinds, &request.kind), demand: demand(request) / all_demand })
             .collect();
         let covered: f64 = weights.iter().sum();
         let parts: Vec<f64> = weights.iter().map(|weight| weight / covered).collect();
@@ -176,42 +170,35 @@ impl Forecast {
     /// Weights of slots in a cluster with so much free of so much, in thousandths of cards, and so many whole slots of each
     /// kind: how likely it is that as many requests come before everything is full, if they come one by one.
     pub fn slot_weights(&self, free: u64, capacity: u64, slots: &[u32]) -> SlotWeights {
-        let class = |several: &Several| self.classes[several.class];
-        let weight = |(of, slots): (&Several, &u32)| {
-            let cards = class(of).cards;
+        let coming = milli(free) + TURNOVER * milli(capacity);
+        let weights = self.several.iter().zip(slots).map(|(several, slots)| self.slot_weight(several, *slots, coming));
+        SlotWeights(weights.enumerate().filter(|(_, weight)| *weight > 0.0).collect())
+    }
+
+    /// Weight of so many slots for requests of one class, where requests for `coming` thousandths of cards come in all.
+    fn slot_weight(&self, several: &Several, slots: u32, coming: f64) -> f64 {
+        let class = self.classes[several.class];
+        let mut requests = 0.0;
+        for other in &self.several {
+            let Class { cards, cpu_milli } = self.classes[other.class];
             // Requests that are harder to place take slots too, the larger ones several.
-            let is_harder = |other: &&Several| {
-                let other = class(other);
-                other.cards > cards || (other.cards == cards && other.cpu_milli >= class(of).cpu_milli)
-            };
-            let coming = |other: &Several| {
-                let cards_of_other = class(other).cards;
-                let requests =
-                    other.demand * (milli(free) + TURNOVER * milli(capacity)) / (1000.0 * f64::from(cards_of_other));
-                requests * f64::from(cards_of_other / cards)
-            };
-            let coming: f64 = self.several.iter().filter(is_harder).map(coming).sum();
-            let weight = (at_least(coming, *slots) * WEIGHT_STEPS).round() / WEIGHT_STEPS;
-            weight * 1000.0 * f64::from(cards)
-        };
-        let weights = self.several.iter().zip(slots).map(weight).enumerate();
-        SlotWeights(weights.filter(|(_, weight)| *weight > 0.0).collect())
+            if (cards, cpu_milli) >= (class.cards, class.cpu_milli) {
+                let of_other = other.demand * coming / (1000.0 * f64::from(cards));
+                requests += of_other * f64::from(cards / class.cards);
+            }
+        }
+        let weight = (at_least(requests, slots) * WEIGHT_STEPS).round() / WEIGHT_STEPS;
+        weight * 1000.0 * f64::from(class.cards)
     }
 
     /// Price of each hardware in a cluster with so much of it free, of so much in all, in thousandths of cards: how likely it is
     /// that requests that name it come for more than that before everything is full, if they come one by one. From 0 to 1.
     pub fn prices(&self, free: &[u64], capacity: u64) -> Vec<f64> {
         let all_free = milli(free.iter().sum());
-        let price = |choice: &Choice| {
-            let available: u64 =
-                free.iter().zip(&choice.contains).filter(|(_, is_in)| **is_in).map(|(free, _)| *free).sum();
-            let coming = choice.demand * (all_free + TURNOVER * milli(capacity)) / 1000.0;
-            let price = at_least(coming, u32::try_from(available / 1000).unwrap_or(u32::MAX));
-            (price * WEIGHT_STEPS).round() / WEIGHT_STEPS
-        };
+        let coming = all_free + TURNOVER * milli(capacity);
         let mut prices = vec![0.0; free.len()];
         for choice in &self.choices {
-            let price = price(choice);
+            let price = choice.price(free, coming);
             let named = prices.iter_mut().zip(&choice.contains).filter(|(_, is_in)| **is_in);
             named.for_each(|(highest, _)| *highest = f64::max(*highest, price));
         }
@@ -222,10 +209,13 @@ impl Forecast {
     pub fn allocatable(&self, node: &FreeCapacity) -> Allocatable {
         let mut open: Vec<Open> = node.cards.iter().filter(|left| left.size > 0).map(|left| self.open(*left)).collect();
         open.sort_unstable_by_key(|card| card.left.size);
-        let (mut allocated, mut requested, mut cards) = (0, 0, open.clone());
+        let mut allocated = 0;
+        let mut requested = 0;
+        let mut cards = open.clone();
         for stream in &self.streams {
             cards.copy_from_slice(&open);
-            let (mut cpu, mut in_vain) = (node.cpu_milli, 0);
+            let mut cpu = node.cpu_milli;
+            let mut in_vain = 0;
             let mut may_fit = self.may_fit(&cards, cpu);
             for class in stream {
                 let class = usize::from(*class);
@@ -264,7 +254,8 @@ impl Forecast {
         if wanted > 1 && cards.iter().filter(|card| fits(card)).count() < wanted as usize {
             return 0;
         }
-        let (mut from, mut allocated) = (0, 0);
+        let mut from = 0;
+        let mut allocated = 0;
         for _ in 0..wanted {
             let Some(at) = cards[from..].iter().position(fits) else { break };
             let at = from + at;
@@ -333,7 +324,7 @@ impl SlotWeights {
 
 impl Suited {
     fn to(kinds: &[&Kind], hardware: &Hardware) -> Self {
-        let needs: Vec<Option<Need>> = kinds.iter().map(|kind| Need::of(kind, hardware)).collect();
+        let needs: Vec<Option<Need>> = kinds.iter().map(|kind| Need::from_kind(kind, hardware)).collect();
         let those = |is_one: fn(&Need) -> bool| {
             let classes = needs.iter().enumerate().filter(|(_, need)| need.as_ref().is_some_and(is_one));
             classes.fold(0, |all, (class, _)| all | 1 << class)
@@ -348,11 +339,24 @@ impl Suited {
     }
 }
 
+// === impl Choice ===
+
+impl Choice {
+    /// Price where so much of each hardware is free, and requests for `coming` thousandths of cards come in all.
+    fn price(&self, free: &[u64], coming: f64) -> f64 {
+        let named = free.iter().zip(&self.contains).filter(|(_, is_in)| **is_in);
+        let available: u64 = named.map(|(free, _)| *free).sum();
+        let requests = self.demand * coming / 1000.0;
+        let price = at_least(requests, u32::try_from(available / 1000).unwrap_or(u32::MAX));
+        (price * WEIGHT_STEPS).round() / WEIGHT_STEPS
+    }
+}
+
 // === impl Need ===
 
 impl Need {
     /// `None`: the hardware won't do.
-    fn of(kind: &Kind, hardware: &Hardware) -> Option<Self> {
+    fn from_kind(kind: &Kind, hardware: &Hardware) -> Option<Self> {
         let whole = kind.instances || hardware.undivided;
         let sharing = if whole { Sharing::Whole } else { Sharing::Part };
         let Share { memory, cores, exclusive, .. } = kind.request.share_of(hardware.memory, sharing);
@@ -383,7 +387,9 @@ fn demand(kind: &Kind) -> f64 {
 /// be forgotten together: many sizes make each of them rare.
 fn common<'e>(requests: &[&'e Expected]) -> (Vec<&'e Expected>, Vec<f64>) {
     let all: f64 = requests.iter().map(|request| f64::from(request.weight)).sum();
-    let (mut common, mut weights, mut covered) = (Vec::<&Expected>::new(), Vec::new(), 0.0);
+    let mut common = Vec::<&Expected>::new();
+    let mut weights = Vec::new();
+    let mut covered = 0.0;
     for request in requests {
         let weight = f64::from(request.weight);
         let names_models = !request.kind.models.is_empty() || !request.kind.avoid_models.is_empty();
@@ -415,7 +421,8 @@ fn choices(requests: &[&Expected], hardware: &[Hardware], all_demand: f64, count
     let mut choices: Vec<Choice> =
         models.iter().map(|model| Choice { contains: of_model(model), demand: ASSUMED / all }).collect();
     for request in requests {
-        let contains: Vec<bool> = hardware.iter().map(|hardware| Need::of(&request.kind, hardware).is_some()).collect();
+        let contains: Vec<bool> =
+            hardware.iter().map(|hardware| Need::from_kind(&request.kind, hardware).is_some()).collect();
         if contains.iter().all(|is_in| *is_in) {
             continue;
         }
@@ -429,20 +436,33 @@ fn choices(requests: &[&Expected], hardware: &[Hardware], all_demand: f64, count
     choices
 }
 
+/// The number of a kind, which is added if it is new.
+fn class<'a>(kinds: &mut Vec<&'a Kind>, kind: &'a Kind) -> usize {
+    kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+        kinds.push(kind);
+        kinds.len() - 1
+    })
+}
+
 /// Draws that depend on nothing but the expected requests.
 fn streams(parts: &[f64]) -> Vec<Vec<u8>> {
     let mut state = 0;
     let mut draw = || {
         state += 1;
-        let mut unit = f64::from((crate::policy::mixed(state) >> 32) as u32) / f64::from(u32::MAX);
-        let of = parts.iter().position(|part| {
-            unit -= part;
-            unit < 0.0
-        });
-        u8::try_from(of.unwrap_or(0)).unwrap_or(0)
+        drawn(parts, state)
     };
     let streams = if parts.is_empty() { 0 } else { STREAMS };
     (0..streams).map(|_| (0..STREAM).map(|_| draw()).collect()).collect()
+}
+
+/// The part that one draw gives, by its number.
+fn drawn(parts: &[f64], draw: u64) -> u8 {
+    let mut unit = f64::from((crate::policy::mixed(draw) >> 32) as u32) / f64::from(u32::MAX);
+    let of = parts.iter().position(|part| {
+        unit -= part;
+        unit < 0.0
+    });
+    u8::try_from(of.unwrap_or(0)).unwrap_or(0)
 }
 
 /// How likely it is that at least so many come where `mean` are expected (Poisson).
@@ -450,7 +470,8 @@ fn at_least(mean: f64, number: u32) -> f64 {
     if mean > 50.0 {
         return 1.0 / (1.0 + (1.7 * (f64::from(number) - mean) / mean.sqrt()).exp());
     }
-    let (mut of_exactly, mut fewer) = ((-mean).exp(), 0.0);
+    let mut of_exactly = (-mean).exp();
+    let mut fewer = 0.0;
     for count in 1..=number.min(1000) {
         fewer += of_exactly;
         of_exactly *= mean / f64::from(count);

@@ -43,7 +43,7 @@ pub fn score(state: &NodeState, pod: &PodRequest<'_>, plan: &Plan, policy: &Poli
     let chosen_by = problem.chosen_by(plan);
     let mut judge = Judge::new(&problem, policy);
     NodeScore {
-        plan: Reverse(judge.cost(&Outcome::of(&problem, &chosen_by))),
+        plan: Reverse(judge.cost(&Outcome::new(&problem, &chosen_by))),
         is_near: false,
         node: Reverse(judge.node_cost()),
     }

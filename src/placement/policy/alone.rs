@@ -99,7 +99,7 @@ impl Lot<'_> {
 /// up card by card, each at its least.
 pub(crate) fn least(policy: &Policy, taking: &[(Lot<'_>, Share)], wanted: usize) -> Cost {
     let mut least = Cost::default();
-    for (least, criterion) in least.iter_mut().zip(Criterion::of(policy.name)) {
+    for (least, criterion) in least.iter_mut().zip(Criterion::of_policy(policy.name)) {
         use Criterion::{Busy, Crowding, Emptiness, Leftover};
         if !matches!(criterion, Busy | Emptiness | Leftover | Crowding) {
             continue;

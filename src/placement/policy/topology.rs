@@ -63,7 +63,8 @@ impl Bonds {
     /// The rank of the best worst link that a set can have with the cards that it misses; `None` where it misses none, or
     /// where that can't be told.
     fn best(&mut self, problem: &Problem<'_>, step: usize, outcome: &Outcome) -> Option<u64> {
-        let (set, facts) = (&outcome.sets[step], &problem.steps[step]);
+        let set = &outcome.sets[step];
+        let facts = &problem.steps[step];
         let missing = facts.request.cards.checked_sub(u32::try_from(set.len()).ok()?).filter(|missing| *missing > 0)?;
         if facts.drawn > 0 || self.open[step] == 0 {
             return None;

@@ -79,7 +79,7 @@ const P: Kind = Kind::Physical;
 const M: Kind = Kind::Managed;
 
 const fn cast(slots: usize, actors: &'static [(usize, Kind)], limit: u64, rounds: u8, kills: u8) -> Cast {
-    Cast { slots, actors, limit: MemoryLimit::of(limit), rounds, kills }
+    Cast { slots, actors, limit: MemoryLimit::all_physical(limit), rounds, kills }
 }
 
 const CASTS: [Cast; 9] = [
@@ -350,7 +350,8 @@ fn every_other_order_exceeds_the_physical_limit() {
 fn fence_separates_publishing_from_summing() {
     let owned = Owned::with_high(1, 2, 2);
     let account = owned.region().accounts(0).expect("a card").account(0).expect("a slot");
-    let accesses = record(|| assert_eq!(account.reserve(1, MemoryLimit::of(1), || ()), Reservation::Reserved));
+    let accesses =
+        record(|| assert_eq!(account.reserve(1, MemoryLimit::all_physical(1), || ()), Reservation::Reserved));
     assert_eq!(accesses[0], Access::Changed(account.own.tentative.address(), 1));
     assert_eq!(accesses[1], Access::Fence(Ordering::SeqCst));
 }

@@ -12,12 +12,12 @@ fn memory_limit_is_exact_over_all_slots() {
     let owned = Owned::with_high(2, 3, 3);
     let accounts = owned.region().accounts(1).expect("a card");
     let [a, b] = [0, 2].map(|slot| accounts.account(slot).expect("a slot"));
-    assert_eq!(a.reserve(60, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
-    assert_eq!(b.reserve(41, MemoryLimit::of(100), nobody_waits), Reservation::OutOfMemory { used: 60 });
-    assert_eq!(b.reserve(40, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
+    assert_eq!(a.reserve(60, MemoryLimit::all_physical(100), nobody_waits), Reservation::Reserved);
+    assert_eq!(b.reserve(41, MemoryLimit::all_physical(100), nobody_waits), Reservation::OutOfMemory { used: 60 });
+    assert_eq!(b.reserve(40, MemoryLimit::all_physical(100), nobody_waits), Reservation::Reserved);
     assert_eq!(accounts.used(), 100);
     a.release(60);
-    assert_eq!(b.reserve(60, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
+    assert_eq!(b.reserve(60, MemoryLimit::all_physical(100), nobody_waits), Reservation::Reserved);
     assert_eq!(owned.region().accounts(0).expect("a card").used(), 0, "cards are counted apart");
 }
 
@@ -29,16 +29,19 @@ fn unrequested_memory_is_charged_and_never_refused() {
     account.charge(120);
     account.import(1000);
     assert_eq!(accounts.used(), 120);
-    assert_eq!(account.reserve(1, MemoryLimit::of(100), nobody_waits), Reservation::OutOfMemory { used: 120 });
     assert_eq!(
-        account.reserve(0, MemoryLimit::of(100), nobody_waits),
+        account.reserve(1, MemoryLimit::all_physical(100), nobody_waits),
+        Reservation::OutOfMemory { used: 120 }
+    );
+    assert_eq!(
+        account.reserve(0, MemoryLimit::all_physical(100), nobody_waits),
         Reservation::Reserved,
         "who wants nothing takes nothing"
     );
     account.release(90);
-    assert_eq!(account.reserve_managed(10, MemoryLimit::of(100), nobody_waits), Reservation::Reserved);
+    assert_eq!(account.reserve_managed(10, MemoryLimit::all_physical(100), nobody_waits), Reservation::Reserved);
     assert_eq!(
-        account.reserve(60, MemoryLimit::of(100), nobody_waits),
+        account.reserve(60, MemoryLimit::all_physical(100), nobody_waits),
         Reservation::Reserved,
         "managed bytes count once"
     );
@@ -72,9 +75,9 @@ fn tentative_reservations_of_others_delay_a_refusal() {
     owned.leave_tentative(1, 100);
     let account = owned.region().accounts(0).expect("a card").account(0).expect("a slot");
     let mut pauses = 0;
-    let refused = account.reserve(50, MemoryLimit::of(100), || pauses += 1);
+    let refused = account.reserve(50, MemoryLimit::all_physical(100), || pauses += 1);
     assert_eq!((refused, pauses), (Reservation::OutOfMemory { used: 0 }, TRIES - 1 - SPINS));
-    let granted = account.reserve(50, MemoryLimit::of(100), || owned.leave_tentative(1, 0));
+    let granted = account.reserve(50, MemoryLimit::all_physical(100), || owned.leave_tentative(1, 0));
     assert_eq!(granted, Reservation::Reserved);
 }
 
@@ -99,7 +102,9 @@ fn threads_never_exceed_the_limit_together() {
             let account = accounts.account(thread / 2).expect("a slot");
             scope.spawn(move || {
                 for _ in 0..2000 {
-                    if account.reserve(40, MemoryLimit::of(100), std::thread::yield_now) == Reservation::Reserved {
+                    if account.reserve(40, MemoryLimit::all_physical(100), std::thread::yield_now)
+                        == Reservation::Reserved
+                    {
                         assert!(accounts.used() <= 100);
                         account.release(40);
                     }
@@ -128,7 +133,7 @@ proptest! {
         lines.zip(words).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         let account = accounts.account(1).expect("a slot");
         let _either = account.reserve(bytes, MemoryLimit { total: limit, physical: limit / 2 }, || ());
-        let _either = account.reserve_managed(bytes, MemoryLimit::of(limit), || ());
+        let _either = account.reserve_managed(bytes, MemoryLimit::all_physical(limit), || ());
         account.release_managed(bytes);
         account.release(bytes);
         account.completed(bytes, limit);

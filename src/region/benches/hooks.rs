@@ -53,7 +53,7 @@ fn region(processes: u32) -> Region<'static> {
 fn reserve_and_release(bencher: Bencher<'_, '_>, processes: u32) {
     let account = region(processes).accounts(0).and_then(|accounts| accounts.account(0)).expect("a slot");
     bencher.bench_local(|| {
-        let reservation = account.reserve(black_box(4096), MemoryLimit::of(1 << 40), || ());
+        let reservation = account.reserve(black_box(4096), MemoryLimit::all_physical(1 << 40), || ());
         account.release(black_box(4096));
         reservation
     });
@@ -65,7 +65,7 @@ fn launch_through_an_open_gate(bencher: Bencher<'_, '_>, processes: u32) {
     let region = region(processes);
     let (card, accounts) = region.card(0).zip(region.accounts(0)).expect("a card");
     let account = accounts.account(0).expect("a slot");
-    let (share, others) = (Share::of(2500), OtherProcesses::new());
+    let (share, others) = (Share::from_parts(2500), OtherProcesses::new());
     bencher.bench_local(|| {
         card.refill(black_box(NOW), share);
         let in_flight_ns = others.in_flight_ns(account, black_box(NOW), black_box(10_000));

@@ -6,7 +6,7 @@ use crate::layout::Card;
 const MS: u64 = 1_000_000;
 
 fn quarter() -> Share {
-    Share::of(2500)
+    Share::from_parts(2500)
 }
 
 /// A bucket that was full at `now_ns`.
@@ -50,10 +50,10 @@ fn gate_closes_at_zero_and_opens_at_a_batch() {
 
 #[test]
 fn a_batch_of_a_small_share_fits_its_bucket() {
-    let percent = Share::of(100);
+    let percent = Share::from_parts(100);
     assert_eq!((percent.burst_ns(), percent.reopen_ns()), (500_000, 450_000));
-    assert_eq!(Share::of(5000).reopen_ns(), 5_000_000);
-    assert_eq!(full(1, Share::of(0)).gate(Gate::Open, u64::MAX, 0, Share::of(0)), Gate::Shut);
+    assert_eq!(Share::from_parts(5000).reopen_ns(), 5_000_000);
+    assert_eq!(full(1, Share::from_parts(0)).gate(Gate::Open, u64::MAX, 0, Share::from_parts(0)), Gate::Shut);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn whole_card_is_never_gated_or_charged() {
     let card = Card::default();
     card.debit(u64::MAX);
     card.refill(1000 * MS, Share::WHOLE);
-    assert_eq!(card.gate(Gate::Shut, 1, u64::MAX, Share::of(12_000)), Gate::Open);
+    assert_eq!(card.gate(Gate::Shut, 1, u64::MAX, Share::from_parts(12_000)), Gate::Open);
     assert_eq!(card.refilled_at_ns.load(Ordering::Relaxed), 0);
 }
 
@@ -91,14 +91,14 @@ fn estimate_follows_measurements() {
     estimate.observe(5, 0);
     estimate.observe(u64::MAX, 1);
     assert!(estimate.ns() < u64::MAX / 2);
-    assert!(!estimate.is_unknown() && Estimate::of(estimate.kept()) == estimate);
+    assert!(!estimate.is_unknown() && Estimate::from_kept(estimate.kept()) == estimate);
 }
 
 #[test]
 fn first_measurement_above_the_guess_is_used_at_once() {
     let mut estimate = Estimate::UNKNOWN;
     estimate.observe(0, 0);
-    assert!(estimate.is_unknown() && Estimate::of(estimate.kept()).is_unknown());
+    assert!(estimate.is_unknown() && Estimate::from_kept(estimate.kept()).is_unknown());
     estimate.observe(2000 * MS, 1);
     assert_eq!(estimate.ns(), 2000 * MS);
     (0..200).for_each(|_| estimate.observe(0, 1));
@@ -133,7 +133,7 @@ proptest! {
         parts in 100_u32..10_000,
         work in proptest::collection::vec((0_u64..3 * MS, 1_u64..300 * MS), 1..200),
     ) {
-        let share = Share::of(parts);
+        let share = Share::from_parts(parts);
         let start = 1000 * MS;
         let card = full(start, share);
         let (mut now, mut used, mut longest, mut gate) = (start, 0, 0, Gate::Open);
@@ -159,7 +159,7 @@ proptest! {
         parts in 1_u32..10_000,
         kernels in proptest::collection::vec(1_u64..2000 * MS, 1..20),
     ) {
-        let share = Share::of(parts);
+        let share = Share::from_parts(parts);
         let mut now = 1000 * MS;
         let card = full(now, share);
         let batch = share.reopen_ns().cast_unsigned();
@@ -177,7 +177,7 @@ proptest! {
     /// Nothing that lies in the line, and no clock, makes it overflow.
     #[test]
     fn bucket_never_overflows(balance in any::<i64>(), at in any::<u64>(), now in any::<u64>(), ns in any::<u64>(), parts in any::<u32>()) {
-        let (card, share) = (Card::default(), Share::of(parts));
+        let (card, share) = (Card::default(), Share::from_parts(parts));
         card.balance_ns.store(balance, Ordering::Relaxed);
         card.refilled_at_ns.store(at, Ordering::Relaxed);
         card.refill(now, share);
@@ -191,6 +191,6 @@ proptest! {
     #[test]
     fn share_of_a_duration_is_exact(parts in 0_u32..=10_000, ns in any::<u64>()) {
         let exact = u128::from(ns) * u128::from(parts) / 10_000;
-        prop_assert_eq!(u128::from(Share::of(parts).of_ns(ns)), exact);
+        prop_assert_eq!(u128::from(Share::from_parts(parts).of_ns(ns)), exact);
     }
 }

@@ -42,7 +42,10 @@ fn idle_time_is_divided_among_bursting_tenants() {
     };
     let share_of = |reading: Reading, promise, compute, now_ns| {
         reading
-            .share(Entitlement { share: Share::of(promise), compute, limit: Share::WHOLE, priority: None }, now_ns)
+            .share(
+                Entitlement { share: Share::from_parts(promise), compute, limit: Share::WHOLE, priority: None },
+                now_ns,
+            )
             .parts()
     };
     let share = |promise, compute| share_of(of(3, 4000, 1), promise, compute, 0);
@@ -62,7 +65,7 @@ fn idle_time_is_used_up_to_a_limit_and_a_guarantee_is_kept() {
     let busy = Busy { tenants: 1, guaranteed: 2000, ..Busy::default() };
     let reading = Reading { heartbeat_ns: 0, busy };
     let share = |promise, limit| {
-        let (share, limit) = (Share::of(promise), Share::of(limit));
+        let (share, limit) = (Share::from_parts(promise), Share::from_parts(limit));
         let entitlement = Entitlement { share, compute: Compute::Burst, limit, priority: None };
         reading.share(entitlement, 0).parts()
     };
@@ -75,11 +78,19 @@ fn low_priority_yields_to_high_and_keeps_its_guarantee() {
     let share = |at_work: &[(u32, Option<Priority>)], (promise, priority): (u32, Option<Priority>)| {
         let mut busy = Busy::default();
         for (promise, priority) in at_work {
-            busy.add(FULL_WEIGHT, Share::of(*promise), *priority);
+            busy.add(FULL_WEIGHT, Share::from_parts(*promise), *priority);
         }
         let reading = Reading { heartbeat_ns: 0, busy };
         reading
-            .share(Entitlement { share: Share::of(promise), compute: Compute::Burst, limit: Share::WHOLE, priority }, 0)
+            .share(
+                Entitlement {
+                    share: Share::from_parts(promise),
+                    compute: Compute::Burst,
+                    limit: Share::WHOLE,
+                    priority,
+                },
+                0,
+            )
             .parts()
     };
     let (serving, batch, other) = ((2000, Some(Priority::High)), (2000, Some(Priority::Low)), (1000, None));
@@ -122,7 +133,7 @@ proptest! {
         let busy = Busy { tenants, weight, guaranteed, unguaranteed, high, low_guaranteed, low_unguaranteed };
         let reading = Reading { heartbeat_ns: words[0], busy };
         for priority in [Some(Priority::High), None, Some(Priority::Low)] {
-            let (share, limit) = (Share::of(promise), Share::of(limit));
+            let (share, limit) = (Share::from_parts(promise), Share::from_parts(limit));
             let got = reading.share(Entitlement { share, compute: Compute::Burst, limit, priority }, words[1]);
             prop_assert!((promise == 0 || got >= share) && got <= share.max(limit));
         }

@@ -90,7 +90,8 @@ impl Turns {
     /// Charges so much time, up to about now, in which the process had work that the card had come to; what it costs, at most
     /// that long.
     pub fn charge(&mut self, time_ns: u64) -> u64 {
-        let (full, others) = (u64::from(FULL_WEIGHT), u64::midpoint(self.others[0].into(), self.others[1].into()));
+        let full = u64::from(FULL_WEIGHT);
+        let others = u64::midpoint(self.others[0].into(), self.others[1].into());
         self.mean_ns = self.mean_ns.saturating_add(part(time_ns, full, full + others));
         let in_turn_ns = self.mean_ns % TIME_SLICE_NS;
         let of_turn_ns = part(in_turn_ns, full + others, full).min(TIME_SLICE_NS);

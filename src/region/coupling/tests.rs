@@ -2,7 +2,7 @@ use super::*;
 use crate::owned::Owned;
 
 const NOW: u64 = 1_000_000_000_000;
-const HALF: Share = Share::of(5000);
+const HALF: Share = Share::from_parts(5000);
 const MILLISECOND: u64 = 1_000_000;
 
 /// A region of two cards with a process on each.

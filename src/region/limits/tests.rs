@@ -10,10 +10,10 @@ const SMALL: &str = "divvy-limits v1\n\
 
 const TERMS: Terms = Terms { tier: Tier::Shim, compute: Compute::Burst, compute_limit: None, priority: None };
 
-fn cards() -> [Card<'static>; 2] {
+fn cards() -> [CardLimits<'static>; 2] {
     [
-        Card { uuid: "GPU-a", memory_mib: 8192, host_mib: 0, cores: 30, exclusive: false },
-        Card { uuid: "GPU-b", memory_mib: 1, host_mib: 1, cores: 0, exclusive: true },
+        CardLimits { uuid: "GPU-a", memory_mib: 8192, host_mib: 0, cores: 30, exclusive: false },
+        CardLimits { uuid: "GPU-b", memory_mib: 1, host_mib: 1, cores: 0, exclusive: true },
     ]
 }
 
@@ -21,7 +21,7 @@ fn limits<C>(terms: Terms, cards: C) -> Limits<&'static str, C> {
     Limits { terms, pod_uid: "u", namespace: "ns", pod: "p", container: "c", cards }
 }
 
-fn written<'a, C: Iterator<Item = Card<'a>> + Clone>(limits: Limits<&str, C>) -> String {
+fn written<'a, C: Iterator<Item = CardLimits<'a>> + Clone>(limits: Limits<&str, C>) -> String {
     let mut text = String::new();
     limits.write(&mut text).expect("room");
     text
@@ -56,7 +56,7 @@ fn limits_file_is_written_byte_for_byte() {
 #[test]
 fn comment_says_what_enforces_the_shares() {
     let [divided, whole] = cards();
-    let second = |tier, cards: &[Card<'_>]| {
+    let second = |tier, cards: &[CardLimits<'_>]| {
         let text = written(limits(Terms { tier, ..TERMS }, cards.iter().copied()));
         text.lines().nth(1).expect("a comment").to_owned()
     };
@@ -92,7 +92,8 @@ fn tier_of_a_newer_build_is_readable_in_the_container_only() {
 fn longest_limits_file_fits() {
     let uuid = |number: usize| format!("{number:096}");
     let uuids: Vec<String> = (0..CARDS).map(uuid).collect();
-    let card = |uuid| Card { uuid, memory_mib: u64::MAX >> 20, host_mib: u64::MAX >> 20, cores: 100, exclusive: false };
+    let card =
+        |uuid| CardLimits { uuid, memory_mib: u64::MAX >> 20, host_mib: u64::MAX >> 20, cores: 100, exclusive: false };
     let name = "n".repeat(253);
     for tier in Tier::ALL {
         let compute_limit = ComputeLimit::new(100);

@@ -60,7 +60,7 @@ fn owner(pid: u32) -> Owner {
 
 fn hold(owned: &Owned, slot: usize, bytes: u64) {
     let account = owned.region().accounts(0).and_then(|accounts| accounts.account(slot)).expect("a slot");
-    assert_eq!(account.reserve(bytes, MemoryLimit::of(u64::MAX), || ()), Reservation::Reserved);
+    assert_eq!(account.reserve(bytes, MemoryLimit::all_physical(u64::MAX), || ()), Reservation::Reserved);
 }
 
 #[test]

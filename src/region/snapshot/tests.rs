@@ -58,7 +58,7 @@ fn snapshot_reads_what_processes_wrote() {
     account.charge(493);
     account.import(70);
     account.close(10);
-    assert_eq!(account.reserve_managed(9, MemoryLimit::of(u64::MAX), || ()), Reservation::Reserved);
+    assert_eq!(account.reserve_managed(9, MemoryLimit::all_physical(u64::MAX), || ()), Reservation::Reserved);
     account.release_managed(2);
     account.add_context(30);
     account.remove_context(10);

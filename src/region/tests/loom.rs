@@ -44,7 +44,7 @@ fn owner(pid: u32) -> Owner {
 }
 
 fn reserve(owned: &Owned, slot: usize, limit: u64) -> Reservation {
-    account(owned, slot).reserve(1, MemoryLimit::of(limit), thread::yield_now)
+    account(owned, slot).reserve(1, MemoryLimit::all_physical(limit), thread::yield_now)
 }
 
 fn account(owned: &Owned, slot: usize) -> Account<'_> {
@@ -238,7 +238,7 @@ fn reclaimed_slot_is_not_reaped_again() {
 fn refill_adds_each_moment_once() {
     loom::model(|| {
         let owned = Arc::new(Owned::new(1, 1));
-        let share = Share::of(2500);
+        let share = Share::from_parts(2500);
         owned.region().card(0).unwrap().debit(1_000_000_000);
         let refill = |now: u64| {
             let owned = Arc::clone(&owned);

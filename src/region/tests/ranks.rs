@@ -89,7 +89,7 @@ impl Program {
 #[expect(clippy::cast_precision_loss, reason = "some billion nanoseconds")]
 fn simulate(program: Program, percent: u32, count: usize, behind_ns: u64) -> Outcome {
     let owned = Owned::with_high(count, count, u32::try_from(count).unwrap());
-    let (region, share) = (owned.region(), Share::of(percent * 100));
+    let (region, share) = (owned.region(), Share::from_parts(percent * 100));
     let new = || Card {
         queue: VecDeque::new(),
         gate: Gate::Open,

@@ -48,7 +48,7 @@ impl Tenant {
     fn new(percent: u32, kernel_ns: u64) -> Self {
         Self {
             region: Owned::with_high(1, 1, 1),
-            share: Share::of(percent * 100),
+            share: Share::from_parts(percent * 100),
             kernel_ns,
             queue: VecDeque::new(),
             done: Vec::new(),

@@ -105,7 +105,8 @@ impl Pages {
         let request = if self.is_metadata { request.list_metadata(&self.next) } else { request.list(&self.next) };
         let request = request.map_err(kube::Error::BuildRequest)?;
         let started = Instant::now();
-        let (mut splitter, mut bytes) = (Splitter::new(items), 0);
+        let mut splitter = Splitter::new(items);
+        let mut bytes = 0;
         let body = in_time(started, bytes, client.request_stream(request)).await??;
         let mut body = pin!(body);
         loop {

@@ -75,7 +75,8 @@ impl Requests {
 
     /// Records an answer of any kind.
     pub(super) fn answered(&self, is_unauthorized: bool) {
-        let (mut outages, now) = (self.outages(), Instant::now());
+        let mut outages = self.outages();
+        let now = Instant::now();
         let first = outages.unauthorized.map_or(now, |(first, _)| first);
         outages.unauthorized = is_unauthorized.then_some((first, now));
         if let Some(lasted) = outages.server.as_mut().and_then(|outage| outage.ended(Instant::now())) {
@@ -84,7 +85,8 @@ impl Requests {
     }
 
     fn record(&self, request: &str, unanswered: bool, cause: &str, pause: Duration) {
-        let (mut outages, now) = (self.outages(), Instant::now());
+        let mut outages = self.outages();
+        let now = Instant::now();
         outages.requests.retain(|_request, outage| !outage.is_over(now));
         let outage = if unanswered {
             outages.server.get_or_insert_with(|| Outage::new(now))

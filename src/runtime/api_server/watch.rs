@@ -24,7 +24,8 @@ where
     let request = format!("watch {resource}/{name}");
     let begun = (Box::pin(watcher::watch_object(api, name)), Delays::default());
     stream::unfold(begun, move |(mut objects, mut delays)| {
-        let (request, requests) = (request.clone(), requests.clone());
+        let request = request.clone();
+        let requests = requests.clone();
         async move {
             loop {
                 match objects.next().await? {

@@ -11,7 +11,7 @@ use crate::logging::{LogControl, LogFilter};
 use crate::outage::seconds;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct LogQuery {
     /// How long the filter is to stay.
     #[serde(rename = "for")]
     time: Option<String>,
@@ -27,7 +27,7 @@ pub(super) async fn show(State(debug): State<Debug>) -> String {
 /// Answers with what is in effect now, or 400 and the reason.
 pub(super) async fn set(
     State(debug): State<Debug>,
-    Query(Wish { time }): Query<Wish>,
+    Query(LogQuery { time }): Query<LogQuery>,
     body: String,
 ) -> Result<String, (StatusCode, String)> {
     let refused = |why: String| (StatusCode::BAD_REQUEST, why + "\n");
@@ -51,7 +51,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// The filter, and how long it stays if it isn't the configured one.
 fn described(log: &LogControl) -> String {
-    let (now, configured) = (log.in_effect(), log.configured());
+    let now = log.in_effect();
+    let configured = log.configured();
     let filter = now.filter.as_str();
     let until = match now.until {
         Some(end) => format!("# for another {}", seconds(end.saturating_duration_since(Instant::now()))),

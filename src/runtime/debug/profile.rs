@@ -17,7 +17,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct ProfileQuery {
     #[serde(default = "usual")]
     seconds: u64,
 }
@@ -47,7 +47,7 @@ fn usual() -> u64 {
 /// Answers with a profile of the seconds to come. One is taken at a time.
 pub(super) async fn profile(
     State((one, stop)): State<(Arc<Semaphore>, CancellationToken)>,
-    Query(Wish { seconds }): Query<Wish>,
+    Query(ProfileQuery { seconds }): Query<ProfileQuery>,
 ) -> Response {
     if !(1..=LONGEST).contains(&seconds) {
         let why = format!("seconds={seconds}: expected 1 to {LONGEST}\n");

@@ -51,7 +51,8 @@ impl LogControl {
         let mut in_effect = self.lock();
         self.replace(&mut in_effect, filter, time.map(|time| Instant::now() + time))?;
         if let Some(time) = time {
-            let (control, change) = (self.clone(), in_effect.change);
+            let control = self.clone();
+            let change = in_effect.change;
             tokio::spawn(async move {
                 tokio::time::sleep(time).await;
                 let mut in_effect = control.lock();

@@ -44,7 +44,8 @@ pub fn to_yaml(config: &impl Serialize) -> String {
 fn explain(text: &str, error: &serde_saphyr::Error) -> String {
     let problem = error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
     let Some(place) = error.location() else { return problem };
-    let (line, column) = (place.line(), place.column());
+    let line = place.line();
+    let column = place.column();
     let problem = problem.strip_suffix(&format!(" at line {line}, column {column}")).unwrap_or(&problem);
     // A value's key is the last one that begins a line, or an item of a list.
     let key = |line: &str| {

@@ -78,7 +78,8 @@ impl TaskList {
 impl Watched {
     /// Notes that the task begins or ends to run.
     fn turn(&self) {
-        let (mut counts, now) = (self.counts.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
         let Counts { polls, busy, runs, since } = &mut *counts;
         if *runs {
             *busy += now - *since;

@@ -101,14 +101,20 @@ unsafe fn exchanged(
 /// The hook before the function that the driver answers with this address, other than that of a symbol. Of several revisions
 /// it is the newest.
 fn hook_by_version(found: *mut c_void, ask: impl Fn(&CStr, c_int, u64, *mut *mut c_void) -> CUresult) -> Option<usize> {
-    let is_same = |hook: &&super::Hook| {
-        let exact = hook.name.to_bytes();
-        let flags = if is_per_thread(exact) { PER_THREAD_STREAM } else { LEGACY_STREAM };
-        let name = Text::<64>::of(format_args!("{}", str::from_utf8(family(exact)).unwrap_or_default()));
-        let mut same = ptr::null_mut();
-        ask(name.as_c(), hook.since, flags, &raw mut same) == SUCCESS && same == found
-    };
-    CUDA.hooks.iter().filter(is_same).max_by_key(|hook| hook.since).map(|hook| (hook.address)())
+    let same = CUDA.hooks.iter().filter(|hook| driver_function(hook, &ask) == Some(found));
+    same.max_by_key(|hook| hook.since).map(|hook| (hook.address)())
+}
+
+/// The function before which a hook stands, as the driver answers for its name, revision and kind of stream.
+fn driver_function(
+    hook: &super::Hook,
+    ask: impl Fn(&CStr, c_int, u64, *mut *mut c_void) -> CUresult,
+) -> Option<*mut c_void> {
+    let exact = hook.name.to_bytes();
+    let flags = if is_per_thread(exact) { PER_THREAD_STREAM } else { LEGACY_STREAM };
+    let name = Text::<64>::formatted(format_args!("{}", str::from_utf8(family(exact)).unwrap_or_default()));
+    let mut found = ptr::null_mut();
+    (ask(name.as_c(), hook.since, flags, &raw mut found) == SUCCESS).then_some(found)
 }
 
 fn is_per_thread(name: &[u8]) -> bool {

@@ -54,7 +54,8 @@ struct Symbol {
 /// No function is called for it that a program may have put its own in place of: sanitizers and unwinders have their own
 /// `dl_iterate_phdr`, and look up the real one by `dlsym`.
 pub(super) fn after_own(name: &CStr) -> usize {
-    let (own, debug) = (arch::own_dynamic(), with_exposed_provenance::<Debug>(debug()));
+    let own = arch::own_dynamic();
+    let debug = with_exposed_provenance::<Debug>(debug());
     if debug.is_null() {
         return 0;
     }
@@ -77,7 +78,9 @@ fn debug() -> usize {
 /// # Safety
 /// `dynamic` is the address of the dynamic section of a library that is loaded at `base`.
 unsafe fn find(base: usize, dynamic: usize, name: &CStr) -> usize {
-    let (mut strings, mut symbols, mut hashes) = (0, 0, 0);
+    let mut strings = 0;
+    let mut symbols = 0;
+    let mut hashes = 0;
     let mut entry: *const Dynamic = with_exposed_provenance(dynamic);
     // SAFETY: the section ends with an entry of the tag NULL.
     while unsafe { (*entry).tag } != tag::NULL {

@@ -79,21 +79,26 @@ unsafe fn allocate_narrow(address: *mut c_uint, bytes: u64, real: impl FnOnce(*m
         return real(address);
     }
     let mut wide = 0;
-    let ask = |wide: *mut CUdeviceptr| {
-        let mut narrow = 0;
-        let result = real(&raw mut narrow);
-        // SAFETY: `wide` is valid for a write.
-        unsafe { *wide = narrow.into() };
-        result
-    };
     // SAFETY: `wide` is valid for a write, and so is `address`.
     unsafe {
-        let result = allocate_for(&raw mut wide, bytes, ask);
+        let result = allocate_for(&raw mut wide, bytes, |wide| widened(wide, real));
         if result == SUCCESS {
             *address = wide as c_uint;
         }
         result
     }
+}
+
+/// Writes the 32-bit address that a function of the driver's gives.
+///
+/// # Safety
+/// `wide` is valid for a write.
+unsafe fn widened(wide: *mut CUdeviceptr, real: impl FnOnce(*mut c_uint) -> CUresult) -> CUresult {
+    let mut narrow = 0;
+    let result = real(&raw mut narrow);
+    // SAFETY: the caller's guarantee.
+    unsafe { *wide = narrow.into() };
+    result
 }
 
 /// Bytes from one row to the next on known cards.

@@ -187,7 +187,8 @@ pub(crate) unsafe fn release_primary(real: unsafe extern "C" fn(CUdevice) -> CUr
 
 /// Somebody has released a card's primary context, who may have been the last.
 pub(super) fn released_primary(device: CUdevice) {
-    let (mut flags, mut is_active): (c_uint, c_int) = (0, 1);
+    let mut flags: c_uint = 0;
+    let mut is_active: c_int = 1;
     // SAFETY: numbers are written to numbers.
     let told = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
     if told == SUCCESS && is_active == 0 {
@@ -213,7 +214,7 @@ pub(crate) unsafe fn reset_primary(real: unsafe extern "C" fn(CUdevice) -> CUres
 /// # Safety
 /// `context` is null or what `ask` writes a context to if it succeeds.
 unsafe fn make(context: *mut CUcontext, device: CUdevice, ask: impl FnOnce() -> CUresult) -> CUresult {
-    let charge = match Charge::of(device) {
+    let charge = match Charge::reserve(device) {
         Ok(charge) => charge,
         Err(refused) => return refused,
     };
@@ -229,7 +230,7 @@ unsafe fn make(context: *mut CUcontext, device: CUdevice, ask: impl FnOnce() -> 
 struct Charge(Option<Reserved>);
 
 impl Charge {
-    fn of(device: CUdevice) -> Result<Self, CUresult> {
+    fn reserve(device: CUdevice) -> Result<Self, CUresult> {
         quota::claim_slot()?;
         let process = process::this()?;
         // The driver answers for a card that isn't there.
@@ -238,7 +239,8 @@ impl Charge {
         Quota::of_card(card)?.reserve(bytes).map(|reserved| Self(Some(reserved).filter(|_| bytes > 0))).inspect_err(
             |_| {
                 static REFUSED: log::LogOnce = log::LogOnce::new();
-                let (context, share) = (bytes >> 20, process.limit(card) >> 20);
+                let context = bytes >> 20;
+                let share = process.limit(card) >> 20;
                 REFUSED.log(format_args!(
                     "a context of CUDA takes {context} MiB, which isn't left of this container's share of {share} MiB"
                 ));
@@ -249,7 +251,7 @@ impl Charge {
     /// Nothing, of a primary context that is there.
     fn of_primary(device: CUdevice) -> Result<Self, CUresult> {
         let is_known = primary(device).is_some_and(|known| known.load(Ordering::Relaxed) != 0);
-        if is_known { quota::claim_slot().map(|()| Self(None)) } else { Self::of(device) }
+        if is_known { quota::claim_slot().map(|()| Self(None)) } else { Self::reserve(device) }
     }
 
     fn keep_primary(self, device: CUdevice, now: usize) {
@@ -263,7 +265,8 @@ impl Charge {
 
     fn keep(self, context: usize) {
         let Some(reserved) = self.0 else { return };
-        let (account, card) = (reserved.account(), reserved.card());
+        let account = reserved.account();
+        let card = reserved.card();
         let bytes = reserved.charge();
         account.add_context(bytes);
         let made = Resource { bytes, card, context, of: 0 };

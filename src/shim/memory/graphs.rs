@@ -87,7 +87,7 @@ unsafe fn instantiate_for(
     ask: impl FnOnce(*mut CUgraphExec) -> CUresult,
 ) -> CUresult {
     // SAFETY: the caller's graph; the driver knows one that is none.
-    let needs = match unsafe { Needs::of(graph) } {
+    let needs = match unsafe { Needs::read(graph) } {
         Ok(needs) if !exec.is_null() && needs.by_card().next().is_some() => needs,
         Ok(_) | Err(_) => return ask(exec),
     };

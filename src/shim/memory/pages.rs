@@ -65,7 +65,7 @@ pub(super) fn have_space(bytes: u64, card: usize, context: usize) -> bool {
 /// Enters an allocation; the bytes of pages in which nothing was before. A page that finds no place in the table stays charged
 /// until the process ends.
 pub(super) fn enter(address: u64, memory: &Resource) -> u64 {
-    let Extent { whole, partial } = Extent::of(address, memory.bytes);
+    let Extent { whole, partial } = Extent::new(address, memory.bytes);
     let is_small = u64::from(memory.bytes <= SMALL);
     let _step = STEP.lock();
     partial.iter().filter(|(_, bytes)| *bytes > 0).fold(whole, |taken, (page, bytes)| {
@@ -79,7 +79,7 @@ pub(super) fn enter(address: u64, memory: &Resource) -> u64 {
 
 /// Takes an allocation out; the bytes of pages in which nothing is left.
 pub(super) fn leave(address: u64, bytes: u64) -> u64 {
-    let Extent { whole, partial } = Extent::of(address, bytes);
+    let Extent { whole, partial } = Extent::new(address, bytes);
     let _step = STEP.lock();
     partial.iter().filter(|(_, bytes)| *bytes > 0).fold(whole, |given, (page, bytes)| {
         match PAGES.take(Kind::Page, *page) {
@@ -103,9 +103,10 @@ pub(super) fn forget() {
 // === impl Extent ===
 
 impl Extent {
-    fn of(address: u64, bytes: u64) -> Self {
+    fn new(address: u64, bytes: u64) -> Self {
         let end = address.saturating_add(bytes);
-        let (first, last) = (address / PAGE, end / PAGE);
+        let first = address / PAGE;
+        let last = end / PAGE;
         if first == last {
             return Self { whole: 0, partial: [(first, bytes), (last, 0)] };
         }
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn an_allocation_fills_pages_and_shares_its_ends() {
         let extent = |address, bytes| {
-            let Extent { whole, partial } = Extent::of(address, bytes);
+            let Extent { whole, partial } = Extent::new(address, bytes);
             (whole / PAGE, partial)
         };
         assert_eq!(extent(PAGE, 1), (0, [(1, 1), (1, 0)]));

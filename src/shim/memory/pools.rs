@@ -329,7 +329,8 @@ pub(super) fn give_back(card: usize) {
 
 /// The card whose default pool this is.
 fn owner_of(pool: CUmemoryPool) -> Option<CUdevice> {
-    let (mut count, mut found): (c_int, CUmemoryPool) = (0, ptr::null_mut());
+    let mut count: c_int = 0;
+    let mut found: CUmemoryPool = ptr::null_mut();
     // SAFETY: a number is written to a number.
     unsafe { cuDeviceGetCount(&raw mut count) };
     // SAFETY: a pool is written to a pool.

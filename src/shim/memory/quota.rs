@@ -43,21 +43,21 @@ impl Quota {
     /// The quota of the card of the calling thread's context.
     pub(super) fn of_current() -> Result<Self, CUresult> {
         let process = process::this()?;
-        Self::of(process, process.current_card()?)
+        Self::new(process, process.current_card()?)
     }
 
     /// The quota of the card that the driver numbers so.
     pub(super) fn of_device(device: CUdevice) -> Result<Self, CUresult> {
         let process = process::this()?;
-        Self::of(process, process.card_of(device).ok_or(ERROR_NOT_PERMITTED)?)
+        Self::new(process, process.card_of(device).ok_or(ERROR_NOT_PERMITTED)?)
     }
 
     /// The quota of a card by its position in the limits file.
     pub(super) fn of_card(card: usize) -> Result<Self, CUresult> {
-        Self::of(process::this()?, card)
+        Self::new(process::this()?, card)
     }
 
-    fn of(process: &'static Process, card: usize) -> Result<Self, CUresult> {
+    fn new(process: &'static Process, card: usize) -> Result<Self, CUresult> {
         process.account(card).map(|account| Self { process, card, account }).ok_or_else(refused)
     }
 

@@ -16,18 +16,18 @@ const REAP_INTERVAL_NS: u64 = 100_000_000;
 /// A number of bytes as some generation of the driver's functions has it.
 pub(crate) trait Bytes: Copy + Default + Ord {
     /// So many, or as many as it can say.
-    fn of(bytes: u64) -> Self;
+    fn saturating(bytes: u64) -> Self;
 }
 
 impl Bytes for usize {
-    fn of(bytes: u64) -> Self {
+    fn saturating(bytes: u64) -> Self {
         bytes as Self
     }
 }
 
 /// Sizes of programs with 32-bit addresses.
 impl Bytes for c_uint {
-    fn of(bytes: u64) -> Self {
+    fn saturating(bytes: u64) -> Self {
         Self::try_from(bytes).unwrap_or(Self::MAX)
     }
 }
@@ -42,7 +42,8 @@ pub(crate) unsafe fn info<B: Bytes>(
     free: *mut B,
     total: *mut B,
 ) -> CUresult {
-    let (mut real_free, mut real_total) = (B::default(), B::default());
+    let mut real_free = B::default();
+    let mut real_total = B::default();
     // SAFETY: the caller's arguments, null where they were null, but for where the numbers go first.
     let result = unsafe { real(if_wanted(free, &raw mut real_free), if_wanted(total, &raw mut real_total)) };
     if result != SUCCESS {
@@ -56,7 +57,7 @@ pub(crate) unsafe fn info<B: Bytes>(
     // SAFETY: where the driver would have written.
     unsafe {
         write(free, shown(process, card, real_free, pages::whole(process.tell_free(card))));
-        write(total, if limit == UNLIMITED { real_total } else { B::of(limit) });
+        write(total, if limit == UNLIMITED { real_total } else { B::saturating(limit) });
     }
     SUCCESS
 }
@@ -105,7 +106,7 @@ fn current() -> Result<(&'static Process, usize), CUresult> {
 /// What a program is shown of a card in place of the driver's figure: the container's, or the card's if that is less. What an
 /// oversubscribed share has beyond the card lies on the host.
 fn shown<B: Bytes>(process: &Process, card: usize, real: B, ours: u64) -> B {
-    if process.is_oversubscribed(card) { B::of(ours) } else { real.min(B::of(ours)) }
+    if process.is_oversubscribed(card) { B::saturating(ours) } else { real.min(B::saturating(ours)) }
 }
 
 fn if_wanted<T>(asked: *mut T, place: *mut T) -> *mut T {

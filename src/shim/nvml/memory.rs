@@ -99,7 +99,8 @@ unsafe fn changed(
         return result;
     }
     process.refresh(time::now());
-    let (limit, used) = (process.limit(card), process.used(card));
+    let limit = process.limit(card);
+    let used = process.used(card);
     let total = match before {
         Some(before) if limit == UNLIMITED => before.total,
         None if limit == UNLIMITED => return result,

@@ -56,14 +56,12 @@ pub(crate) unsafe fn compute_v3(
     count: *mut c_uint,
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
-    let info = |(gpuInstanceId, computeInstanceId), pid, bytes| nvmlProcessInfo_t {
-        pid,
-        usedGpuMemory: bytes,
-        gpuInstanceId,
-        computeInstanceId,
-    };
     // SAFETY: the caller's guarantee.
     unsafe { listed(device, count, infos, |part| instance_ids(part), info) }
+}
+
+fn info((gpuInstanceId, computeInstanceId): (c_uint, c_uint), pid: c_uint, bytes: u64) -> nvmlProcessInfo_t {
+    nvmlProcessInfo_t { pid, usedGpuMemory: bytes, gpuInstanceId, computeInstanceId }
 }
 
 /// The numbers of a MIG instance on its card.
@@ -114,7 +112,8 @@ unsafe fn listed<P: Copy, T>(
     let Ok(process) = process::this() else { return NVML_ERROR_NO_PERMISSION };
     // SAFETY: the caller's number.
     let capacity = if infos.is_null() { 0 } else { unsafe { *count } };
-    let (mut found, mut is_ours) = (0, false);
+    let mut found = 0;
+    let mut is_ours = false;
     // SAFETY: the caller's guarantee.
     for (card, part) in unsafe { parts(process, device) } {
         is_ours = true;

@@ -84,7 +84,7 @@ impl Card {
     }
 
     #[inline]
-    pub(super) fn of(position: usize) -> Option<&'static Self> {
+    pub(super) fn at(position: usize) -> Option<&'static Self> {
         CARDS_OF_PROCESS.get(position)
     }
 
@@ -118,7 +118,7 @@ impl Card {
     }
 
     fn estimates(&self) -> Estimates {
-        let [kernel, moved] = [&self.kernel, &self.moved].map(|kept| Estimate::of(kept.load(Ordering::Relaxed)));
+        let [kernel, moved] = [&self.kernel, &self.moved].map(|kept| Estimate::from_kept(kept.load(Ordering::Relaxed)));
         Estimates { kernel, moved }
     }
 

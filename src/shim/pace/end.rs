@@ -21,7 +21,7 @@ fn complete(track: &mut Track, stream: &Stream, launches: u64) {
     if track.poll(process, stream, now, Completed::Now) && track.launches() == launches {
         track.finish(process, now);
     }
-    if let Some(card) = Card::of(track.card) {
+    if let Some(card) = Card::at(track.card) {
         card.wake_waiting(process, track.card, now);
     }
 }
@@ -134,7 +134,8 @@ fn forget(context: CUcontext) {
 }
 
 fn has_primary_context(device: CUdevice) -> bool {
-    let (mut flags, mut is_active): (c_uint, c_int) = (0, 0);
+    let mut flags: c_uint = 0;
+    let mut is_active: c_int = 0;
     // SAFETY: numbers are written to numbers.
     let result = unsafe { cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut is_active) };
     result == SUCCESS && is_active != 0

@@ -47,7 +47,7 @@ fn find(graph: usize) -> Option<&'static Entry> {
 
 /// What a launch of a graph is estimated to take.
 pub(super) fn estimate(graph: usize) -> Estimate {
-    find(graph).map_or(Estimate::UNKNOWN, |entry| Estimate::of(entry.kept.load(Ordering::Relaxed)))
+    find(graph).map_or(Estimate::UNKNOWN, |entry| Estimate::from_kept(entry.kept.load(Ordering::Relaxed)))
 }
 
 /// Whether a launch of a graph is to be measured apart from others.

@@ -139,7 +139,10 @@ pub(super) fn while_not_polling<T>(act: impl FnOnce() -> T) -> T {
 /// deinitialised.
 fn poll(process: &'static Process, completed: Completed) -> Option<bool> {
     let mut is_initialised = true;
-    let (mut busy, mut cost_ns, mut is_unmarked, mut has_waiter) = (0_u64, 0, false, true);
+    let mut busy = 0_u64;
+    let mut cost_ns = 0;
+    let mut is_unmarked = false;
+    let mut has_waiter = true;
     for entry in tracks::all().filter(|entry| !entry.is_idle()) {
         busy |= 1 << (entry.card() & 63);
         let Some(mut locked) = entry.try_lock() else { continue };
@@ -153,7 +156,7 @@ fn poll(process: &'static Process, completed: Completed) -> Option<bool> {
     let now = time::now();
     let mut remaining_ns = if busy == 0 { 0 } else { MAX_POLL_NS };
     for position in (0..u64::BITS as usize).filter(|position| busy >> position & 1 == 1) {
-        if let Some(card) = Card::of(position) {
+        if let Some(card) = Card::at(position) {
             remaining_ns = remaining_ns.min(card.remaining_ns(process, position));
             card.wake_waiting(process, position, now);
         }
@@ -170,7 +173,8 @@ fn poll(process: &'static Process, completed: Completed) -> Option<bool> {
 
 /// In how many nanoseconds somebody has to poll, if nobody does before.
 fn due_in_ns(now_ns: u64) -> u64 {
-    let (polled, waiter_until) = (LAST_POLL_NS.load(Ordering::Relaxed), WAITER_UNTIL_NS.load(Ordering::Relaxed));
+    let polled = LAST_POLL_NS.load(Ordering::Relaxed);
+    let waiter_until = WAITER_UNTIL_NS.load(Ordering::Relaxed);
     // Of a clock that was set back nothing is believed.
     if polled > now_ns || waiter_until.saturating_sub(now_ns) > MAX_WAITER_NS {
         return 0;
@@ -184,7 +188,9 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     sys::name_thread(c"divvy");
     let _relaxed = Relaxed::begin();
     // How long to stay away at least, when others poll; when we did; and how often nothing was in flight then.
-    let (mut pause_ns, mut own_ns, mut idle) = (MIN_POLL_NS, 0, 0);
+    let mut pause_ns = MIN_POLL_NS;
+    let mut own_ns = 0;
+    let mut idle = 0;
     loop {
         let due_ns = due_in_ns(time::now());
         if due_ns > 0 {
@@ -229,7 +235,8 @@ fn sleep() {
 
 /// Makes the thread; false if it can't be made.
 fn start() -> bool {
-    let (create, detach) = (linker::of_libc(c"pthread_create"), linker::of_libc(c"pthread_detach"));
+    let create = linker::of_libc(c"pthread_create");
+    let detach = linker::of_libc(c"pthread_detach");
     if create == 0 || detach == 0 {
         return false;
     }

@@ -38,12 +38,12 @@ impl Stream {
             // SAFETY: the program's stream, as for the function that it called; a context is written to a context.
             let _same = unsafe { cuStreamGetCtx(stream, &raw mut context) };
         }
-        Self::of(context, stream, is_per_thread)
+        Self::in_context(context, stream, is_per_thread)
     }
 
     /// What a program means by a handle in a context.
     #[inline]
-    pub(super) fn of(context: CUcontext, stream: CUstream, is_per_thread: bool) -> Self {
+    pub(super) fn in_context(context: CUcontext, stream: CUstream, is_per_thread: bool) -> Self {
         let handle = match stream.expose_provenance() {
             0 if is_per_thread => STREAM_PER_THREAD,
             0 => STREAM_LEGACY,

@@ -13,7 +13,7 @@ use super::work::{Batch, Work};
 use crate::cuda::{ERROR_DEINITIALIZED, ERROR_NOT_READY, SUCCESS};
 use crate::driver::cuda::cuEventQuery;
 use crate::process::Process;
-use markers::{Kind, Marker, Markers};
+use markers::{Marker, MarkerKind, Markers};
 
 mod markers;
 
@@ -143,7 +143,7 @@ impl Track {
             return; // by another thread, just now
         }
         self.launched_ns = now_ns;
-        let kind = if self.is_enclosed { Kind::PairedStart } else { Kind::Start };
+        let kind = if self.is_enclosed { MarkerKind::PairedStart } else { MarkerKind::Start };
         if (self.is_enclosed || self.is_marked_before(now_ns, MARKER_INTERVAL_NS))
             && self.record_marker(stream, now_ns, kind)
         {
@@ -155,7 +155,7 @@ impl Track {
     #[inline]
     pub(super) fn launched(&mut self, stream: &Stream, work: Work, estimate: Estimate, began_ns: u64) {
         if !self.unmarked.accepts(work, began_ns) {
-            self.record_marker(stream, began_ns, Kind::End);
+            self.record_marker(stream, began_ns, MarkerKind::End);
         }
         self.unmarked.add(work, estimate, began_ns);
         if self.is_idle() {
@@ -169,7 +169,7 @@ impl Track {
         let is_marked = stream.thread != 0 || self.has_start || self.is_marked_before(began_ns, LONGEST_UNMARKED_NS);
         if is_drawn || is_marked {
             // In a thread's own stream every launch is marked, and around one in a row no gap is left between two.
-            let is_enclosed = self.record_marker(stream, began_ns, Kind::End) && is_drawn && stream.thread == 0;
+            let is_enclosed = self.record_marker(stream, began_ns, MarkerKind::End) && is_drawn && stream.thread == 0;
             (self.is_enclosed, self.has_start) = (is_enclosed, false);
         }
     }
@@ -184,12 +184,12 @@ impl Track {
         // How long it is held back isn't how long it would have left the card alone.
         self.is_enclosed = false;
         if !self.unmarked.is_empty() {
-            self.record_marker(stream, now_ns, Kind::End);
+            self.record_marker(stream, now_ns, MarkerKind::End);
         }
     }
 
     /// Records a marker behind all that was launched; false if it couldn't be, then that stays unmarked.
-    fn record_marker(&mut self, stream: &Stream, now_ns: u64, kind: Kind) -> bool {
+    fn record_marker(&mut self, stream: &Stream, now_ns: u64, kind: MarkerKind) -> bool {
         if !self.markers.record(stream, now_ns, self.unmarked, kind) {
             return false;
         }
@@ -313,9 +313,9 @@ impl Track {
         }
         // In longer gaps the stream is found empty, and no batch is charged for them.
         let gap_ns = start.recorded_ns.saturating_sub(before_ns);
-        self.gap_ns = (start.kind == Kind::PairedStart && gap_ns < QUERY_AFTER_NS).then_some(gap_ns);
+        self.gap_ns = (start.kind == MarkerKind::PairedStart && gap_ns < QUERY_AFTER_NS).then_some(gap_ns);
         let has_waited = reached_ns.saturating_sub(start.recorded_ns.max(before_ns)) > WAITED_NS;
-        if let Some(card) = Card::of(self.card).filter(|_| has_waited) {
+        if let Some(card) = Card::at(self.card).filter(|_| has_waited) {
             card.begin_slice();
         }
     }
@@ -323,7 +323,7 @@ impl Track {
     /// When a marker was reached.
     fn reached_at(&mut self, stream: &Stream, marker: &Marker, now_ns: u64) -> u64 {
         let not_before = marker.recorded_ns.max(self.pending_ns).max(self.last_reached_ns).min(now_ns);
-        let front = self.markers.next_mut().zip(Card::of(self.card));
+        let front = self.markers.next_mut().zip(Card::at(self.card));
         self.last_reached_ns =
             front.map_or(now_ns, |(next, card)| card.reached_at(stream.context, &mut next.event, not_before, now_ns));
         self.last_reached_ns
@@ -348,7 +348,7 @@ impl Track {
         self.state = State::Busy(to);
         let front = self.markers.next_mut().map(|marker| &mut marker.batch).unwrap_or(&mut self.unmarked);
         let from = from.max(front.first_ns());
-        if let Some(card) = Card::of(self.card).filter(|_| from < to) {
+        if let Some(card) = Card::at(self.card).filter(|_| from < to) {
             card.charge(process, self.card, (from, to), front, &self.duty);
         }
     }
@@ -357,7 +357,7 @@ impl Track {
         if batch.is_empty() {
             return;
         }
-        if let (Some(card), Some(account)) = (Card::of(self.card), process.account(self.card)) {
+        if let (Some(card), Some(account)) = (Card::at(self.card), process.account(self.card)) {
             batch.complete(account);
             card.observe(&batch);
         }

@@ -182,7 +182,7 @@ impl LockedTrack<'_> {
         // Whoever writes them has the lock.
         if self.entry.is_busy.load(Ordering::Relaxed) != is_busy {
             self.entry.is_busy.store(is_busy, Ordering::Relaxed);
-            if let Some(card) = Card::of(self.track.card) {
+            if let Some(card) = Card::at(self.track.card) {
                 card.stream_changed(is_busy);
             }
         }

@@ -38,7 +38,7 @@ pub(super) fn restore_environment(limits: &Limits<&str, Cards<'_>>) {
     // Without a guaranteed share there is no cap, and a tenant may have one of its own.
     let cores = limits.cards.clone().map(|card| card.cores).min().unwrap_or(0);
     if cores > 0 {
-        set(THREAD_PERCENTAGE, Text::<16>::of(format_args!("{cores}")).as_c());
+        set(THREAD_PERCENTAGE, Text::<16>::formatted(format_args!("{cores}")).as_c());
     }
 }
 
@@ -54,7 +54,8 @@ fn memory(limits: &Limits<&str, Cards<'_>>) -> Text<LONGEST> {
 }
 
 fn set(name: &CStr, value: &CStr) {
-    let (getenv, setenv) = (linker::of_libc(c"getenv"), linker::of_libc(c"setenv"));
+    let getenv = linker::of_libc(c"getenv");
+    let setenv = linker::of_libc(c"setenv");
     if getenv == 0 || setenv == 0 {
         return;
     }

@@ -31,7 +31,7 @@ pub(crate) const SERVICE: &CStr = path(root!("mps"));
 
 /// The clock page of a card.
 pub(crate) fn clock(card: &str) -> Text<160> {
-    Text::of(format_args!("{}{card}", CLOCK.to_str().unwrap_or_default()))
+    Text::formatted(format_args!("{}{card}", CLOCK.to_str().unwrap_or_default()))
 }
 
 const fn path(text: &str) -> &CStr {

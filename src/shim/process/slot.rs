@@ -122,7 +122,7 @@ fn owner() -> Owner {
 /// When a process started: field 22 of its `stat`. The name before the third field may hold anything.
 fn start_of(pid: u32) -> Result<u64, Errno> {
     let mut stat = [0; 1024];
-    let length = File::open(Text::<32>::of(format_args!("/proc/{pid}/stat")).as_c())?.read(&mut stat)?;
+    let length = File::open(Text::<32>::formatted(format_args!("/proc/{pid}/stat")).as_c())?.read(&mut stat)?;
     let stat = stat.get(..length).unwrap_or_default();
     let after_name = stat.iter().rposition(|byte| *byte == b')').map_or(0, |end| end + 2);
     let mut fields = stat.get(after_name..).unwrap_or_default().split(|byte| *byte == b' ');

@@ -17,7 +17,8 @@ const MOST_CARDS: f64 = 8000.0;
 
 impl Score for BestFit {
     fn rate(&self, host: &Host, kind: &Kind) -> (i64, Cards) {
-        let (cpu, cards) = (f64::from(host.cpu - kind.cpu), f64::from(host.free()) / 2.0 - kind.demand());
+        let cpu = f64::from(host.cpu - kind.cpu);
+        let cards = f64::from(host.free()) / 2.0 - kind.demand();
         let left = 0.5 * cpu / MOST_CPU + 0.5 * cards / MOST_CARDS;
         ((100.0 * (1.0 - left)).floor() as i64, host.tightest(kind))
     }

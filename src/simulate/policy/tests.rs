@@ -61,7 +61,7 @@ fn scheduler(ties: Ties, shortlist: usize) -> Scheduler {
 /// Where the product puts these kinds, one after another.
 fn placed(name: PolicyName, workload: &Arc<Workload>, kinds: &[usize]) -> Vec<Option<(usize, Vec<usize>)>> {
     let mut cluster = Cluster::in_order(workload, 0..workload.machines.len());
-    let target = Target::of(workload);
+    let target = Target::from_workload(workload);
     let mut policy = Product::new(name, workload, &cluster, &target, scheduler(Ties::Fixed, 16));
     let mut rng = Rng::seed_from_u64(1);
     let mut serial = 0;
@@ -113,7 +113,7 @@ fn nearly_whole_share_is_a_whole_card() {
 fn product_keeps_running_pods_and_drops_ended_ones() {
     let workload = workload(1, 1, &[(1000, 1, 500)]);
     let mut cluster = Cluster::in_order(&workload, 0..1);
-    let target = Target::of(&workload);
+    let target = Target::from_workload(&workload);
     let name = PolicyName::LeastFragmentation;
     let mut policy = Product::new(name, &workload, &cluster, &target, scheduler(Ties::Random, 0));
     let mut rng = Rng::seed_from_u64(1);

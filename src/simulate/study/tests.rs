@@ -48,12 +48,14 @@ fn pods_are_redrawn_until_the_load_is_reached() {
 fn sample_at_a_load_is_the_mean_while_the_load_rounds_to_it() {
     let workload = one_node(4, 4);
     let arrivals = [0; 6];
-    let filled = fill::fill(&mut run(&workload, &Target::of(&workload)), &arrivals, 130, &AtomicU64::default());
+    let filled =
+        fill::fill(&mut run(&workload, &Target::from_workload(&workload)), &arrivals, 130, &AtomicU64::default());
     let allocated = |load: usize| filled.at[load].map(|sample| sample.allocated);
     assert_eq!([25, 50, 100, 125].map(allocated), [Some(25.0), Some(50.0), Some(100.0), Some(100.0)]);
     assert_eq!([24, 101, 130].map(allocated), [None; 3]);
     let workload = one_node(32, 4);
-    let filled = fill::fill(&mut run(&workload, &Target::of(&workload)), &[0; 8], 100, &AtomicU64::default());
+    let filled =
+        fill::fill(&mut run(&workload, &Target::from_workload(&workload)), &[0; 8], 100, &AtomicU64::default());
     // No CPU is left after the eighth pod, so all that is free is a fragment.
     assert_eq!(filled.at[25], Some(Sample { allocated: 25.0, fragmented: 75.0 }));
 }
@@ -77,7 +79,7 @@ fn report_json_matches_snapshot() {
     let workload = one_node(4, 4);
     let settings = Settings { until: 50, ..settings(&[Name::BestFit, Name::Product(PolicyName::Binpack)]) };
     let outcomes = study(&workload, &settings, &AtomicU64::default());
-    let mut report = Report::of(&workload, &settings, &outcomes);
+    let mut report = Report::new(&workload, &settings, &outcomes);
     for policy in &mut report.policies {
         policy.at.retain(|at| at.arrived_pct > 25);
         policy.decision_us = Quantiles { p50: 1.5, p99: 2.25 };

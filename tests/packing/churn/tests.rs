@@ -51,7 +51,7 @@ fn churn_recorded(workload: &Workload, visits: &[Visit], unplaced: Unplaced) -> 
     let [tried, placed, ended] = Default::default();
     let policy = Scored::new(BestFit, Ties::Fixed, workload);
     let recorder = Recorder { policy, tick: 0, tried: &tried, placed: &placed, ended: &ended };
-    let target = Target::of(workload);
+    let target = Target::from_workload(workload);
     let cluster = Cluster::in_order(workload, 0..workload.machines.len());
     let mut run = Run::new(workload, cluster, Box::new(recorder), &target, rng(1, Draw::Ties));
     let churned = churn(&mut run, visits, unplaced, &AtomicU64::default());

@@ -103,7 +103,9 @@ impl Serialize for Object {
             status: Value,
         }
         let spec = serde_json::from_str(&self.draft.spec).map_err(serde::ser::Error::custom)?;
-        let (kind, metadata, status) = (self.kind.as_str(), self.metadata(), self.status());
+        let kind = self.kind.as_str();
+        let metadata = self.metadata();
+        let status = self.status();
         Whole { kind, api_version: API_VERSION, metadata, spec, status }.serialize(serializer)
     }
 }

@@ -90,7 +90,7 @@ fn whole_gpus_count_in_full_in_every_amount() {
     extender.index.apply_pod(&pod("whole", 2, 8, 100), Instant::now());
     bind(&extender, "whole", "n0").expect("80 of 100 GiB");
     let used = extender.index.quotas()[0].used;
-    assert_eq!(Amount::ALL.map(|amount| amount.of(&used)), [2, 80 << 10, 200, 200]);
+    assert_eq!(Amount::ALL.map(|amount| amount.in_totals(&used)), [2, 80 << 10, 200, 200]);
     extender.index.apply_pod(&pod("part", 1, 30, 0), Instant::now());
     let refused = bind(&extender, "part", "n0").expect_err("110 GiB");
     let reason = "exceeded GpuQuota a100, requested: gpumem=30Gi,gpumem-percentage=75, used: gpumem=80Gi,gpumem-percentage=200, \
@@ -254,9 +254,9 @@ impl World {
                     return Ok(());
                 }
                 let (spent, limits) = (self.spent(), self.quota.limits().expect("amounts"));
-                for amount in Amount::ALL.into_iter().filter(|amount| amount.of(&takes) > 0) {
-                    let limit = limits.of(amount).unwrap_or(u64::MAX);
-                    prop_assert!(amount.of(&spent) <= limit, "{amount:?}: {spent:?} of {limit}");
+                for amount in Amount::ALL.into_iter().filter(|amount| amount.in_totals(&takes) > 0) {
+                    let limit = limits.limit(amount).unwrap_or(u64::MAX);
+                    prop_assert!(amount.in_totals(&spent) <= limit, "{amount:?}: {spent:?} of {limit}");
                 }
             }
             Step::Land { binding, fate } => {

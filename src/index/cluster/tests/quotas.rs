@@ -16,7 +16,7 @@ fn limit(index: &Index, name: &str, spec: &Value) {
 }
 
 fn used(index: &Index) -> u64 {
-    Amount::Count.of(&index.quotas()[0].used)
+    Amount::Count.in_totals(&index.quotas()[0].used)
 }
 
 /// A node with a GPU of each model.
@@ -125,7 +125,7 @@ fn pod_is_judged_by_all_that_it_comes_to_hold() {
     assert_eq!(held(&index, "n1"), [0, 0]);
     limit(&index, "all", &json!({"hard": {"gpumem": "51Gi"}}));
     index.reserve(&demand(&pod), "n1", Instant::now()).expect("all of it");
-    assert_eq!(Amount::Memory.of(&index.quotas()[0].used), 51 << 10);
+    assert_eq!(Amount::Memory.in_totals(&index.quotas()[0].used), 51 << 10);
 }
 
 #[test]

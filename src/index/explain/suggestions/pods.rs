@@ -82,7 +82,8 @@ impl Search<'_> {
 
     fn ending(&self, holder: &Holder) -> EndingPod {
         let known = self.objects.pods.get(&*holder.uid).cloned().unwrap_or_default();
-        let (uid, namespace) = (holder.uid.to_string(), holder.namespace.to_string());
+        let uid = holder.uid.to_string();
+        let namespace = holder.namespace.to_string();
         EndingPod { uid, namespace, name: known.name, end: known.end }
     }
 }

@@ -14,7 +14,8 @@ pub(super) fn sentence(change: &Change, node: &str, names: &ResourceNames) -> St
         ),
         Change::Uncordon => format!("{node} has GPUs for it, and is cordoned"),
         Change::UncordonGpus { gpus } => {
-            let (list, are) = (listed(gpus.iter().map(CardId::as_str)), if gpus.len() == 1 { "is" } else { "are" });
+            let list = listed(gpus.iter().map(CardId::as_str));
+            let are = if gpus.len() == 1 { "is" } else { "are" };
             format!("{list} of {node} would do, and {are} cordoned (spec.unschedulableCards of its GpuNode)")
         }
         Change::NodeSelection { reason } => format!("{node} has GPUs for it, but {reason}"),
@@ -37,7 +38,8 @@ pub(super) fn sentence(change: &Change, node: &str, names: &ResourceNames) -> St
         }
         Change::NodeReady { reason } => format!("{node} has GPUs for it once it takes pods ({reason})"),
         Change::HealthyGpus { gpus } => {
-            let (list, are) = (listed(gpus.iter().map(CardId::as_str)), if gpus.len() == 1 { "is" } else { "are" });
+            let list = listed(gpus.iter().map(CardId::as_str));
+            let are = if gpus.len() == 1 { "is" } else { "are" };
             format!("{node} has GPUs for it once {list} {are} healthy")
         }
     }

@@ -112,7 +112,8 @@ impl Archive {
     /// Adds the list of contents, which begins with `head`, and gives the file its name. Returns its length.
     pub(super) fn finish(mut self, path: &PathBuf, replace: bool, head: &str) -> io::Result<u64> {
         let lines = |lines: &[String]| if lines.is_empty() { "nothing".to_owned() } else { lines.join("\n  ") };
-        let (contained, missing) = (lines(&self.contained), lines(&self.missing));
+        let contained = lines(&self.contained);
+        let missing = lines(&self.missing);
         let contents = format!("{head}\nIn this archive:\n  {contained}\n\nMissing, and why:\n  {missing}\n");
         self.append("contents.txt", contents.as_bytes())?;
         let mut file = self.tar.into_inner()?.finish()?;

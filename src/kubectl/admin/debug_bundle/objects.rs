@@ -29,7 +29,7 @@ pub(super) struct Pod {
 }
 
 /// Objects as they go into the archive.
-pub(super) struct Objects<'a> {
+pub(super) struct ObjectFiles<'a> {
     cluster: &'a Cluster,
     namespace: &'a str,
     pub(super) parts: Vec<Part>,
@@ -67,9 +67,9 @@ fn has_extended(container: &Value) -> bool {
     limits.is_some_and(|limits| limits.keys().any(|name| name.contains('/')))
 }
 
-// === impl Objects ===
+// === impl ObjectFiles ===
 
-impl<'a> Objects<'a> {
+impl<'a> ObjectFiles<'a> {
     pub(super) fn new(cluster: &'a Cluster, namespace: &'a str) -> Self {
         Self { cluster, namespace, parts: Vec::new() }
     }
@@ -139,7 +139,8 @@ impl<'a> Objects<'a> {
 
     async fn cluster_wide(&mut self) {
         for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
-            let (file, path) = (format!("{kind}.json"), format!("{ADMISSION}/{kind}"));
+            let file = format!("{kind}.json");
+            let path = format!("{ADMISSION}/{kind}");
             self.named(WEBHOOK_CONFIGURATION, &[&file], &path, &[WEBHOOK]).await;
         }
         for kind in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {

@@ -26,7 +26,8 @@ static SECRETS: LazyLock<[Regex; 5]> = LazyLock::new(|| {
 
 /// The text without secrets, and how many it had.
 pub(super) fn redacted(text: &str) -> (Cow<'_, str>, usize) {
-    let (mut text, mut count) = (Cow::Borrowed(text), 0);
+    let mut text = Cow::Borrowed(text);
+    let mut count = 0;
     for secret in SECRETS.iter() {
         let found = secret.replace_all(&text, |captures: &Captures<'_>| {
             count += 1;

@@ -92,7 +92,8 @@ pub(super) fn daemons(objects: &Objects) -> Result<Verdict, &Refusal> {
         return Ok(Verdict::failed(format!("there is none in {namespace}"), "apply deploy/manifests"));
     };
     let status = daemons.status.clone().unwrap_or_default();
-    let (wanted, ready) = (status.desired_number_scheduled, status.number_ready);
+    let wanted = status.desired_number_scheduled;
+    let ready = status.number_ready;
     let found = format!("{ready} of {wanted} pods are ready");
     let look = format!("kubectl -n {namespace} get pods -l {} -o wide, and the log of one that isn't", pods_of(DAEMON));
     Ok(match (wanted, ready) {

@@ -90,7 +90,8 @@ pub(super) fn unused(objects: &Objects) -> Option<Verdict> {
         let expression = condition(webhook)?;
         let is_named = |word: &String| expression.contains(&format!("'{word}'"));
         let (dialect, word) = off.iter().find_map(|dialect| Some((dialect, words(dialect).into_iter().find(is_named)?)))?;
-        let (webhook, name) = (&webhook.name, dialect.name());
+        let webhook = &webhook.name;
+        let name = dialect.name();
         Some(Verdict::warning(
             format!("the match conditions of {webhook} name {word}, and {name} is off: such pods are reviewed, not translated"),
             format!("add {name} to dialects in the webhook's configuration, or remove its names: {}", dialect.system().page()),

@@ -63,7 +63,8 @@ pub(super) fn of_divvy(objects: &Objects) -> Option<Verdict> {
     let names = Vec::from_iter(without_daemon(objects));
     let is_left = |name: String| names.binary_search(&name).is_ok();
     let nodes: Vec<&NodeView> = objects.nodes.iter().flatten().filter(|node| is_left(node.name_any())).collect();
-    let (mut traces, resources) = (Traces::default(), objects.names());
+    let mut traces = Traces::default();
+    let resources = objects.names();
     for node in &nodes {
         traces.extend(Traces::of_divvy(node, &resources));
     }
@@ -156,7 +157,8 @@ impl<'a> Presence<'a> {
     }
 
     fn conflict(&self) -> Option<Finding> {
-        let (mut found, mut commands) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        let mut commands = Vec::new();
         for Agent { namespace, name, nodes, is_operators, .. } in &self.agents {
             let both: Vec<String> = nodes.iter().filter(|node| self.divvy.contains(node)).cloned().collect();
             if !both.is_empty() {
@@ -186,8 +188,11 @@ impl<'a> Presence<'a> {
     }
 
     fn leftovers(&self) -> Option<Finding> {
-        let (mut found, mut commands, mut state) = (Vec::new(), Vec::new(), State::Warning);
-        let (mut names, mut traces) = (Vec::new(), Traces::default());
+        let mut found = Vec::new();
+        let mut commands = Vec::new();
+        let mut state = State::Warning;
+        let mut names = Vec::new();
+        let mut traces = Traces::default();
         for node in self.nodes {
             let name = node.name_any();
             let runs = self.agents.iter().any(|agent| agent.nodes.contains(&name));

@@ -14,7 +14,7 @@ use super::objects::Objects;
 use crate::cluster::Refusal;
 use crate::text::listed;
 use crate::view::inspect::report::NodeReport;
-use crate::view::inspect::{Found, Host, NodeView};
+use crate::view::inspect::{FoundNode, Host, NodeView};
 
 /// By which `daemonset.yaml` knows nodes with cards.
 const LABELS: [&str; 4] = [
@@ -108,7 +108,7 @@ fn report(object: &GpuNodeReport, host: Option<&NodeView>, all_known: bool, obje
         None if all_known => Host::Gone,
         None => Host::Unknown,
     };
-    let found = Found { name: object.name_any(), gpu_node: object.clone(), host };
+    let found = FoundNode { name: object.name_any(), gpu_node: object.clone(), host };
     NodeReport::new(&found, objects.now)
 }
 
@@ -135,7 +135,8 @@ fn judge(report: &NodeReport, host: Option<&NodeView>, memory: &ResourceName) ->
     });
     let ailing: Vec<String> = ailing.collect();
     if !ailing.is_empty() {
-        let (some, all) = (ailing.len(), totals.cards);
+        let some = ailing.len();
+        let all = totals.cards;
         let found = format!("{some} of {all} GPUs take no new pods, or no parts: {}", listed(&ailing, 3));
         return Some(Verdict::warning(found, inspect).about(link(name)));
     }

@@ -51,7 +51,8 @@ pub(super) fn waiting(objects: &Objects) -> Result<Verdict, &Refusal> {
         return Ok(Verdict::ok("no pod waits for GPUs"));
     };
     let names: Vec<String> = waiting.iter().map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
-    let (count, s) = (waiting.len(), if waiting.len() == 1 { " waits" } else { "s wait" });
+    let count = waiting.len();
+    let s = if waiting.len() == 1 { " waits" } else { "s wait" };
     let why = format!("kubectl divvy explain -n {} {} says why", first.namespace, first.name);
     Ok(Verdict::warning(format!("{count} pod{s} for GPUs: {}", listed(&names, 3)), why))
 }

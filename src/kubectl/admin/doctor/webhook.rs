@@ -71,7 +71,8 @@ pub(super) fn hidden(objects: &Objects) -> Result<Option<Verdict>, &Refusal> {
     let mutating = objects.mutating.as_ref()?;
     let is_on = |namespace: &&Namespace| namespace.labels().get(HIDE_GPUS).is_some_and(|value| value == "true");
     if let Some(off) = labelled.iter().find(|namespace| !is_on(namespace)) {
-        let (name, value) = (off.name_any(), &off.labels()[HIDE_GPUS]);
+        let name = off.name_any();
+        let value = &off.labels()[HIDE_GPUS];
         let found = format!("namespace {name} has the label {HIDE_GPUS} with \"{value}\", which has no effect");
         let remedy =
             format!("kubectl label --overwrite namespace {name} {HIDE_GPUS}=true, or {HIDE_GPUS}- to remove it");

@@ -14,16 +14,16 @@ use crate::view::inspect::NodeView;
 
 /// What is known of a cluster, or of a file.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
+pub(super) struct MigrateInput {
     pub(super) nodes: Vec<NodeView>,
-    pub(super) pods: Vec<Found>,
+    pub(super) pods: Vec<FoundWorkload>,
     /// `ResourceQuota`s and `LimitRange`s, with the resources that they name.
     pub(super) limits: Vec<Limit>,
 }
 
 /// A pod, or the template of one.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundWorkload {
     /// `Deployment`, or `Pod` for one that nobody controls.
     pub(super) kind: String,
     pub(super) namespace: String,
@@ -102,18 +102,19 @@ struct Variable {
 }
 
 /// Pods and workloads of a file of manifests; `-` is standard input. What of it can't be read is said in remarks.
-pub(super) fn file(path: &Path, remarks: &mut Vec<String>) -> anyhow::Result<Objects> {
+pub(super) fn file(path: &Path, remarks: &mut Vec<String>) -> anyhow::Result<MigrateInput> {
     manifests(&crate::manifests::read(path)?, remarks)
 }
 
 /// Pods and workloads of a text of one or more documents.
-pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result<Objects> {
-    let mut objects = Objects::default();
+pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result<MigrateInput> {
+    let mut objects = MigrateInput::default();
     for (line, object) in crate::manifests::objects(text)? {
         let Some(kind) = object["kind"].as_str() else { continue };
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let named = if object["metadata"]["name"].is_string() { "name" } else { "generateName" };
-        let (namespace, name) = (text("namespace"), text(named));
+        let namespace = text("namespace");
+        let name = text(named);
         objects.limits.extend(Limit::read(kind, &object));
         let templates = templates(&object);
         let is_one = templates.len() == 1;
@@ -122,7 +123,7 @@ pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result
                 Ok(template) => {
                     let path = Some(path).filter(|path| !is_one && !path.is_empty());
                     let found = template.into_found(kind.to_owned(), namespace.clone(), name.clone(), path);
-                    objects.pods.push(Found { node: None, ..found });
+                    objects.pods.push(FoundWorkload { node: None, ..found });
                 }
                 Err(error) => remarks.push(format!("error: {kind} {name} at line {line} is left out: {error}")),
             }
@@ -135,9 +136,10 @@ pub(super) fn manifests(text: &str, remarks: &mut Vec<String>) -> anyhow::Result
 
 impl Template {
     /// A pod of a cluster, by the workload that it belongs to.
-    pub(super) fn found(mut self) -> Found {
+    pub(super) fn found(mut self) -> FoundWorkload {
         let metadata = self.metadata.get_or_insert_default();
-        let (name, namespace) = (metadata.name.take(), metadata.namespace.take());
+        let name = metadata.name.take();
+        let namespace = metadata.namespace.take();
         let owners = metadata.owner_references.take().into_iter().flatten();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
         let hash = metadata.labels.as_ref().and_then(|labels| labels.get("pod-template-hash")?.clone());
@@ -153,8 +155,9 @@ impl Template {
     }
 
     /// A pod of this workload, from the template at this path if it has several.
-    fn into_found(self, kind: String, namespace: String, name: String, template: Option<String>) -> Found {
-        let (metadata, spec) = (self.metadata.unwrap_or_default(), self.spec.unwrap_or_default());
+    fn into_found(self, kind: String, namespace: String, name: String, template: Option<String>) -> FoundWorkload {
+        let metadata = self.metadata.unwrap_or_default();
+        let spec = self.spec.unwrap_or_default();
         let lists = [("spec.initContainers", false, spec.init_containers), ("spec.containers", true, spec.containers)];
         let containers = lists.into_iter().flat_map(|(list, is_app, containers)| {
             let containers = containers.into_iter().flatten().enumerate();
@@ -168,7 +171,7 @@ impl Template {
             annotations: texts(metadata.annotations),
             labels: texts(metadata.labels),
         };
-        Found { kind, namespace, name, template, node: spec.node_name, scheduler: spec.scheduler_name, pod }
+        FoundWorkload { kind, namespace, name, template, node: spec.node_name, scheduler: spec.scheduler_name, pod }
     }
 }
 

@@ -11,7 +11,7 @@ use divvy_systems::{ALL, Amounts, Container, Context, Dialect, Pod, System, Tran
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::read::{Found, Objects};
+use super::read::{FoundWorkload, MigrateInput};
 use super::steps::steps;
 use super::warnings::warnings;
 use crate::admin::limits::Limit;
@@ -89,7 +89,7 @@ pub(super) const PLAIN: &str = "nvidia.com/gpu";
 // === impl MigrateReport ===
 
 impl MigrateReport {
-    pub(super) fn new(objects: &Objects, dialects: &[Dialect], config: &SchedulingConfig) -> Self {
+    pub(super) fn new(objects: &MigrateInput, dialects: &[Dialect], config: &SchedulingConfig) -> Self {
         let names = &config.names;
         let foreign: BTreeSet<String> = dialects.iter().flat_map(|dialect| dialect.resources(names)).collect();
         let mut workloads = BTreeMap::new();
@@ -99,7 +99,7 @@ impl MigrateReport {
             if let Some(node) = &found.node {
                 *pods_of.entry(node.clone()).or_default().entry(workload.system.clone()).or_default() += 1;
             }
-            let Found { kind, namespace, name, template, .. } = found;
+            let FoundWorkload { kind, namespace, name, template, .. } = found;
             workloads.entry((namespace, kind, name, template)).or_insert(workload).pods +=
                 usize::from(found.node.is_some());
         }
@@ -164,7 +164,7 @@ fn new(limits: &[Limit], workloads: &[Workload]) -> Vec<Affected> {
 
 /// The system whose pod one in Divvy's words is, if any shares them: NVIDIA's plugin has no parts of GPUs, and what Divvy has
 /// admitted carries its request.
-fn system_in_our_words(found: &Found, names: &ResourceNames) -> Option<&'static System> {
+fn system_in_our_words(found: &FoundWorkload, names: &ResourceNames) -> Option<&'static System> {
     let system = ALL.into_iter().find(|system| system.words.shares_names)?;
     let is_part = |name: &String| names.is_ours(name) && !names.counts_cards(name);
     let has_parts = found.pod.containers.iter().flat_map(resources).any(is_part);
@@ -199,9 +199,14 @@ impl Affected {
 
 impl Workload {
     /// `None` if the webhook never sees its pods, by its match conditions: whatever else they say, they request no GPU.
-    fn new(found: &Found, dialects: &[Dialect], config: &SchedulingConfig, foreign: &BTreeSet<String>) -> Option<Self> {
+    fn new(
+        found: &FoundWorkload,
+        dialects: &[Dialect],
+        config: &SchedulingConfig,
+        foreign: &BTreeSet<String>,
+    ) -> Option<Self> {
         let names = &config.names;
-        let Found { kind, namespace, name, template, scheduler, pod, .. } = found;
+        let FoundWorkload { kind, namespace, name, template, scheduler, pod, .. } = found;
         let is_told = |resource: &str| names.is_ours(resource) || foreign.contains(resource);
         let mut annotations = dialects.iter().flat_map(|dialect| dialect.requesting(&pod.annotations));
         let is_seen =

@@ -7,7 +7,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::dialects;
-use super::read::{self, Objects, Template};
+use super::read::{self, MigrateInput, Template};
 use super::report::MigrateReport;
 use super::show::text;
 use crate::admin::limits::Limit;
@@ -63,7 +63,7 @@ fn all_dialects() -> Vec<Dialect> {
 }
 
 /// Objects of manifests that are all read.
-fn manifests(text: &str) -> Objects {
+fn manifests(text: &str) -> MigrateInput {
     let mut remarks = Vec::new();
     let objects = read::manifests(text, &mut remarks).expect("valid YAML");
     assert_eq!(remarks, [""; 0], "{text}");
@@ -76,7 +76,7 @@ fn told(manifest: &str) -> Vec<(String, String)> {
     workloads.into_iter().map(|of| (of.system, of.refused.unwrap_or(of.becomes))).collect()
 }
 
-fn report_on(objects: &Objects, dialects: &[Dialect]) -> MigrateReport {
+fn report_on(objects: &MigrateInput, dialects: &[Dialect]) -> MigrateReport {
     MigrateReport::new(objects, dialects, &SchedulingConfig::default())
 }
 
@@ -227,7 +227,7 @@ fn node(name: &str, capacity: &Value) -> NodeView {
     serde_json::from_value(node).expect("a Node")
 }
 
-fn cluster() -> Objects {
+fn cluster() -> MigrateInput {
     let set = |name: &str| json!({ "kind": "ReplicaSet", "name": name, "controller": true });
     let job = json!({ "kind": "Job", "name": "train", "controller": true });
     let pods = [
@@ -242,7 +242,7 @@ fn cluster() -> Objects {
         ),
     ];
     let quota = json!({ "metadata": { "name": "gpus", "namespace": "ml" }, "spec": { "limits": [{ "type": "Container", "max": { "aliyun.com/gpu-mem": "8" } }] } });
-    Objects {
+    MigrateInput {
         nodes: vec![
             node("n1", &json!({ "cpu": "64", "aliyun.com/gpu-mem": "160", "aliyun.com/gpu-count": "2" })),
             node("n3", &json!({ "cpu": "64" })),
@@ -262,7 +262,7 @@ fn cluster_is_shown_node_by_node() {
 #[test]
 fn idle_gpus_alone_are_no_migration() {
     let nodes = vec![node("n5", &json!({ "nvidia.com/gpu": "8" }))];
-    let report = report_on(&Objects { nodes, ..Objects::default() }, &all_dialects());
+    let report = report_on(&MigrateInput { nodes, ..MigrateInput::default() }, &all_dialects());
     assert!(report.nodes.is_empty() && report.steps.is_empty(), "{report:?}");
 }
 
@@ -327,7 +327,7 @@ fn limited(resources: &str, limits: Vec<Limit>) -> MigrateReport {
     let pod = format!(
         "{{kind: Pod, metadata: {{name: a, namespace: ml}}, spec: {{containers: [{{name: a, resources: {{limits: {{{resources}}}}}}}]}}}}"
     );
-    report_on(&Objects { limits, ..manifests(&pod) }, &all_dialects())
+    report_on(&MigrateInput { limits, ..manifests(&pod) }, &all_dialects())
 }
 
 #[test]
@@ -358,7 +358,8 @@ fn quota_of_our_resources_starts_counting() {
     assert_eq!(report["newLimits"][0], quota);
     let counted = |resources: &str| limited(resources, limits()).new_limits.len();
     assert_eq!(counted("nvidia.com/gpu: 1, nvidia.com/gpumem: 3000"), 0, "as it does already");
-    let elsewhere = Objects { limits: limits(), ..manifests(&MANIFESTS.replace("nightly", "nightly, namespace: b")) };
+    let elsewhere =
+        MigrateInput { limits: limits(), ..manifests(&MANIFESTS.replace("nightly", "nightly, namespace: b")) };
     assert!(report_on(&elsewhere, &all_dialects()).new_limits.is_empty(), "in another namespace");
 }
 
@@ -367,7 +368,7 @@ fn replicas_without_their_number_are_warned_of() {
     let replica = json!({ "nvidia.com/gpu.shared": "4" });
     let owner = json!({ "kind": "Job", "name": "train", "controller": true });
     let pod = Template::deserialize(pod("train-x", &owner, "n1", &replica)).expect("a pod").found();
-    let objects = Objects { nodes: vec![node("n1", &replica)], pods: vec![pod], limits: Vec::new() };
+    let objects = MigrateInput { nodes: vec![node("n1", &replica)], pods: vec![pod], limits: Vec::new() };
     insta::assert_snapshot!(text(&report_on(&objects, &all_dialects())));
     let given = dialects("[{name: time-slicing, replicas: 4}]").expect("a list").0;
     assert_eq!(report_on(&objects, &given).warnings, [""; 0]);
@@ -376,7 +377,7 @@ fn replicas_without_their_number_are_warned_of() {
     assert!(text(&report_on(&manifests(pod), &all_dialects())).contains("(workloads pod a) is left out"));
     let nodes = vec![node("n1", &json!({ "nvidia.com/gpu.shared": "0" }))];
     assert_eq!(
-        report_on(&Objects { nodes, ..Objects::default() }, &all_dialects()).warnings,
+        report_on(&MigrateInput { nodes, ..MigrateInput::default() }, &all_dialects()).warnings,
         [""; 0],
         "of a removed plugin"
     );

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use divvy_systems::{ALL, Dialect, RequiredSetting};
 use kube::ResourceExt as _;
 
-use super::read::{Found, Objects};
+use super::read::{FoundWorkload, MigrateInput};
 use super::report::resources;
 use crate::admin::dialects::{WrongUnit, wrong_units};
 use crate::text::listed;
@@ -15,7 +15,7 @@ use crate::view::inspect::NodeView;
 const MOST: usize = 3;
 
 /// What `--dialects` should say.
-pub(super) fn warnings(objects: &Objects, dialects: &[Dialect], foreign: &BTreeSet<String>) -> Vec<String> {
+pub(super) fn warnings(objects: &MigrateInput, dialects: &[Dialect], foreign: &BTreeSet<String>) -> Vec<String> {
     let units = wrong_units(dialects, &objects.nodes).into_iter();
     let units = units.map(|WrongUnit { found, system, key, right }| {
         format!("{found}: pass {{name: {system}, {key}: {right}}} in --dialects")
@@ -26,11 +26,12 @@ pub(super) fn warnings(objects: &Objects, dialects: &[Dialect], foreign: &BTreeS
 }
 
 /// Nodes and pods with a system's resource that means nothing without a setting, and whose dialect isn't among the given ones.
-fn left_out(objects: &Objects, system: &str, setting: RequiredSetting) -> Option<String> {
+fn left_out(objects: &MigrateInput, system: &str, setting: RequiredSetting) -> Option<String> {
     let RequiredSetting { resource, example, unknown, hint } = setting;
     let offers_it = |node: &&NodeView| node.capacity(resource).is_some_and(|number| number != "0");
     let nodes: BTreeSet<String> = objects.nodes.iter().filter(offers_it).map(NodeView::name_any).collect();
-    let names_it = |found: &&Found| found.pod.containers.iter().flat_map(resources).any(|name| name == resource);
+    let names_it =
+        |found: &&FoundWorkload| found.pod.containers.iter().flat_map(resources).any(|name| name == resource);
     let workloads: BTreeSet<String> = objects.pods.iter().filter(names_it).map(workload).collect();
     let found = [("nodes", nodes), ("workloads", workloads)].into_iter().filter(|(_, names)| !names.is_empty());
     let found: Vec<String> =
@@ -44,7 +45,7 @@ fn left_out(objects: &Objects, system: &str, setting: RequiredSetting) -> Option
     })
 }
 
-fn workload(Found { kind, namespace, name, .. }: &Found) -> String {
+fn workload(FoundWorkload { kind, namespace, name, .. }: &FoundWorkload) -> String {
     let slash = if namespace.is_empty() { "" } else { "/" };
     format!("{} {namespace}{slash}{name}", kind.to_lowercase())
 }

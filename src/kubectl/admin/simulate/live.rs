@@ -108,7 +108,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 impl Snapshot {
     /// Lists nodes and pods with the user's own rights.
     pub(super) async fn read(cluster: &Cluster, policy: PolicyName) -> Result<Self, anyhow::Error> {
-        let (index, gpus, now) = (index(policy), index(policy), Instant::now());
+        let gpus = index(policy);
+        let index = index(policy);
+        let now = Instant::now();
         let nodes = cluster.list(&cluster.gpu_nodes(), None).await.map_err(Refusal::of_gpu_nodes)?;
         let nodes: BTreeMap<String, GpuNodeReport> = nodes.into_iter().map(|node| (node.name_any(), node)).collect();
         for (name, node) in &nodes {
@@ -195,7 +197,8 @@ impl Snapshot {
 
     fn anew(&self, with_gpus: &[&PodView], policy: PolicyName, seeds: &[u64]) -> Placed {
         let names: Vec<&str> = self.nodes.keys().map(String::as_str).collect();
-        let (mut pods, mut whole) = (0, 0.0);
+        let mut pods = 0;
+        let mut whole = 0.0;
         for seed in seeds {
             let index = index(policy);
             index.expect(ExpectedRequests::clone(self.index.snapshot().expected()));
@@ -220,10 +223,11 @@ impl Snapshot {
 }
 
 fn left(workload: &Arc<Workload>, settings: &Settings, arrived: &AtomicU64) -> Vec<Left> {
-    let report = Report::of(workload, settings, &study::study(workload, settings, arrived));
+    let report = Report::new(workload, settings, &study::study(workload, settings, arrived));
     let left = report.policies.iter().filter_map(|report| {
         let at = report.at.last()?;
-        let (unallocated_pct_mean, unallocated_pct_sd) = (at.unallocated_pct_mean, at.unallocated_pct_sd);
+        let unallocated_pct_mean = at.unallocated_pct_mean;
+        let unallocated_pct_sd = at.unallocated_pct_sd;
         let gpus = unallocated_pct_mean / 100.0 * workload.capacity() as f64 / 1000.0;
         Some(Left { policy: report.policy, unallocated_pct_mean, unallocated_pct_sd, gpus })
     });

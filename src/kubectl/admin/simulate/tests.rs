@@ -12,7 +12,7 @@ fn report(policies: &[&str]) -> Report {
     let policies = policies.iter().map(|name| policy(name).expect("a policy")).collect();
     let settings = Settings { policies, seeds: vec![1, 2, 3], until: 120 };
     let outcomes = study::study(&workload, &settings, &AtomicU64::default());
-    let mut report = Report::of(&workload, &settings, &outcomes);
+    let mut report = Report::new(&workload, &settings, &outcomes);
     for policy in &mut report.policies {
         (policy.decision_us.p50, policy.decision_us.p99) = (12.3, 45.6);
     }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::Hello;
 use super::page::FILES;
-use super::state::{Changes, Sent, State};
+use super::state::{Changes, DashboardState, Sent};
 use crate::cluster::{Cluster, Refusal, is_name};
 use crate::view::explain;
 use crate::view::top;
@@ -30,7 +30,7 @@ pub(super) struct Server {
     /// By which pods are read and nodes compared.
     pub(super) config: SchedulingConfig,
     pub(super) cluster: Arc<Cluster>,
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<DashboardState>,
 }
 
 #[derive(Deserialize)]
@@ -112,7 +112,7 @@ fn json(value: &impl Serialize) -> Response {
 
 /// A page that is open, and what it has been sent.
 struct Page {
-    state: Arc<State>,
+    state: Arc<DashboardState>,
     changed: watch::Receiver<u64>,
     sent: Sent,
     queue: VecDeque<Event>,

@@ -37,7 +37,7 @@ pub(super) enum Object {
 }
 
 /// The cluster as far as it is watched.
-pub(super) struct State {
+pub(super) struct DashboardState {
     index: Index,
     inner: Mutex<Inner>,
     /// Number of the last change.
@@ -98,9 +98,9 @@ const VERDICTS: Duration = Duration::from_secs(2);
 /// Longest look at where pods fit, during which no page is answered. Pods that weren't reached have their turn next time.
 const JUDGING: Duration = Duration::from_millis(250);
 
-// === impl State ===
+// === impl DashboardState ===
 
-impl State {
+impl DashboardState {
     pub(super) fn new(index: Index) -> Self {
         Self { index, inner: Mutex::default(), changed: watch::Sender::new(0) }
     }
@@ -116,7 +116,8 @@ impl State {
 
     /// An object that was deleted, or is no longer selected.
     pub(super) fn delete(&self, object: &Object) {
-        let (kind, key) = (object.kind(), object.key());
+        let kind = object.kind();
+        let key = object.key();
         self.change(|inner, version| inner.remove(&self.index, kind, &key, version));
     }
 
@@ -147,7 +148,8 @@ impl State {
 
     /// Says for each waiting pod where it fits, again and again, as others come and go.
     pub(super) async fn keep_verdicts(&self) {
-        let (mut seen, mut is_done) = (0, true);
+        let mut seen = 0;
+        let mut is_done = true;
         loop {
             tokio::time::sleep(VERDICTS).await;
             let now = self.lock().version;

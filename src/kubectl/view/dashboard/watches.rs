@@ -11,7 +11,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-use super::state::{Kind, Object, State};
+use super::state::{DashboardState, Kind, Object};
 use crate::cluster::Cluster;
 use crate::view::inspect::NodeView;
 
@@ -19,8 +19,9 @@ use crate::view::inspect::NodeView;
 const ON_THEIR_WAY: &str = "status.phase=Pending";
 
 /// Tells the state what the cluster has, for ever.
-pub(super) async fn follow(cluster: &Cluster, state: &State) {
-    let (client, all) = (cluster.client(), watcher::Config::default());
+pub(super) async fn follow(cluster: &Cluster, state: &DashboardState) {
+    let client = cluster.client();
+    let all = watcher::Config::default();
     let pods = Api::<Pod>::all(client.clone());
     tokio::join!(
         each(cluster, state, Kind::GpuNodes, cluster.gpu_nodes(), all.clone()),
@@ -30,7 +31,7 @@ pub(super) async fn follow(cluster: &Cluster, state: &State) {
 }
 
 /// Follows the objects of one kind. Where that fails it is tried again, after longer and longer pauses.
-async fn each<K>(cluster: &Cluster, state: &State, kind: Kind, objects: Api<K>, config: watcher::Config)
+async fn each<K>(cluster: &Cluster, state: &DashboardState, kind: Kind, objects: Api<K>, config: watcher::Config)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Into<Object> + 'static,
 {

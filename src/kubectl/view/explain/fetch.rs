@@ -23,7 +23,7 @@ use crate::view::inspect::NodeView;
 
 /// An explanation, and what it takes to put it into words.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundExplanation {
     pub(super) explanation: Explanation,
     /// What isn't known.
     pub(super) remarks: Vec<String>,
@@ -72,8 +72,9 @@ pub(super) async fn explanation(
     pod: &PodView,
     config: SchedulingConfig,
     mut remarks: Vec<String>,
-) -> anyhow::Result<Found> {
-    let (index, now) = (Index::new(config), Instant::now());
+) -> anyhow::Result<FoundExplanation> {
+    let index = Index::new(config);
+    let now = Instant::now();
     let names = take_nodes(cluster, &index).await.map_err(Refusal::of_gpu_nodes)?;
     let known = |(uid, name)| (uid, KnownPod { name, end: PodEnd::Unknown });
     let mut objects = Objects { pods: names.into_iter().map(known).collect(), ..Objects::default() };
@@ -112,7 +113,7 @@ pub(super) async fn explanation(
             }
         }
     }
-    Ok(Found { explanation, remarks })
+    Ok(FoundExplanation { explanation, remarks })
 }
 
 /// Tells the index the group of a pod; there is none where the kind isn't defined.
@@ -162,7 +163,8 @@ pub(crate) async fn take_quotas(cluster: &Cluster, index: &Index, namespace: Opt
         quotas => quotas?,
     };
     for object in quotas {
-        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let namespace = object.namespace().unwrap_or_default();
+        let name = object.name_any();
         let quota = serde_json::to_value(object).and_then(GpuQuota::deserialize);
         let spec = quota.as_ref().map(|quota| &quota.spec).map_err(ToString::to_string);
         index.apply_quota(&namespace, &name, spec);

@@ -9,7 +9,7 @@ use divvy_index::{Expectation, ExpectedPart, Unschedulable};
 
 use divvy_placement::Kind;
 
-use super::fetch::Found;
+use super::fetch::FoundExplanation;
 use super::hints::hints;
 use crate::text::{self, Columns, Row, listed, plain, table};
 
@@ -19,7 +19,7 @@ const MOST_ROWS: usize = 16;
 const MOST_FITTING: usize = 10;
 
 /// Text for a terminal.
-pub(super) fn render(found: &Found, wide: bool, with_heads: bool) -> String {
+pub(super) fn render(found: &FoundExplanation, wide: bool, with_heads: bool) -> String {
     let Explanation { namespace, name, verdict, asks, state, priority, fitting, group, expected, nodes, .. } =
         &found.explanation;
     let pod = if name.is_empty() { namespace.clone() } else { format!("{namespace}/{name}") };

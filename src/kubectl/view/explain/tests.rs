@@ -8,7 +8,7 @@ use divvy_index::fixture::{AGES, condition, node, pod, share, status};
 use divvy_index::pod::{PodEnd, PodView};
 use divvy_index::{Index, NodeObject, Unschedulable};
 
-use super::fetch::Found;
+use super::fetch::FoundExplanation;
 use super::*;
 
 fn index(nodes: &[GpuNode]) -> Index {
@@ -24,7 +24,7 @@ fn shown(index: &Index, pod: &PodView, wide: bool) -> String {
     let objects = Objects { pods: [("low".to_owned(), low)].into(), ..Objects::default() };
     let mut explanation = index.explain(pod, AGES);
     explanation.suggestions = index.suggest(pod, &objects, AGES);
-    show::render(&Found { explanation, remarks: Vec::new() }, wide, true)
+    show::render(&FoundExplanation { explanation, remarks: Vec::new() }, wide, true)
 }
 
 #[test]

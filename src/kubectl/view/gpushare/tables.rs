@@ -62,16 +62,19 @@ impl Machine {
         let card = |at: usize| self.cards.get(at).map_or((0, 0), |card| (card.used, card.total));
         let cell = |(used, total)| format!("{used}/{total}\t");
         let cells: String = (0..widest).map(card).map(cell).collect();
-        let (name, address) = (plain(&self.name), plain(&self.address));
+        let name = plain(&self.name);
+        let address = plain(&self.address);
         format!("{name}\t{address}\t{cells}{}/{}\n", self.used(), self.total())
     }
 
     /// A table of these rows, with a line of dashes.
     fn table(&self, rows: &str, dashes: &str) -> String {
-        let (name, address) = (plain(&self.name), plain(&self.address));
+        let name = plain(&self.name);
+        let address = plain(&self.address);
         let head = |card| format!("GPU{card}(Allocated)\t");
         let heads: String = (0..self.cards.len()).map(head).collect();
-        let (used, total) = (self.used(), self.total());
+        let used = self.used();
+        let total = self.total();
         let percent = percent(used, total);
         format!(
             "\nNAME:\t{name}\nIPADDRESS:\t{address}\n\nNAME\tNAMESPACE\t{heads}\n{rows}\

@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, Refusal};
 
 /// One node as the API server shows it.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundNode {
     /// Name of the Node.
     pub name: String,
     /// The `GpuNode`, of any version of divvy-node.
@@ -23,7 +23,7 @@ pub struct Found {
 
 /// What was found, and what wasn't.
 pub(crate) struct Answer {
-    pub(crate) nodes: Vec<Found>,
+    pub(crate) nodes: Vec<FoundNode>,
     /// Nodes without a `GpuNode`.
     pub(crate) missing: Vec<Refusal>,
     pub(super) remarks: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) async fn fetch(cluster: &Cluster, names: &[String], selector: Option<
             Some(hosts) => hosts.remove(&name).map_or(Host::Gone, |node| Host::There(Box::new(node))),
         };
         if selector.is_none() || !matches!(host, Host::Gone) {
-            answer.nodes.push(Found { name, gpu_node, host });
+            answer.nodes.push(FoundNode { name, gpu_node, host });
         }
     }
     Ok(answer)

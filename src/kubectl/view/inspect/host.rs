@@ -162,7 +162,8 @@ impl NodeView {
         let ready = self.status.conditions.iter().find(|condition| condition.type_ == "Ready");
         let NodeCondition { reason, message, last_transition_time, .. } =
             ready.filter(|condition| condition.status != "True")?;
-        let (reason, message) = (reason.as_deref().unwrap_or_default(), message.as_deref().unwrap_or_default());
+        let reason = reason.as_deref().unwrap_or_default();
+        let message = message.as_deref().unwrap_or_default();
         let since = age(last_transition_time.as_ref(), now);
         Some(format!("the Node is not ready{since}, so this may be old ({reason}): {message}"))
     }

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 pub use self::card::{Amount, CardReport, ShareReport, Totals};
-use super::fetch::Found;
+use super::fetch::FoundNode;
 
 /// What of a node's own report can't be read is named so often.
 const UNREAD: usize = 3;
@@ -96,7 +96,7 @@ pub(super) fn age(since: Option<&Time>, now: Timestamp) -> String {
 
 impl InspectReport {
     /// Builds the report of these nodes, with the shares of one namespace only, if one is given.
-    pub fn new(found: &[Found], namespace: Option<&str>, now: Timestamp) -> Self {
+    pub fn new(found: &[FoundNode], namespace: Option<&str>, now: Timestamp) -> Self {
         let mut nodes: Vec<NodeReport> = found.iter().map(|found| NodeReport::new(found, now)).collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(namespace) = namespace {
@@ -113,7 +113,7 @@ impl InspectReport {
 // === impl NodeReport ===
 
 impl NodeReport {
-    pub(crate) fn new(found: &Found, now: Timestamp) -> Self {
+    pub(crate) fn new(found: &FoundNode, now: Timestamp) -> Self {
         let reported = &found.gpu_node;
         let serves = reported.node.cards.iter().any(|card| card::without_cordon(&card.health).0 == card::HEALTHY);
         let mut problems = found.host.problems(serves, now);

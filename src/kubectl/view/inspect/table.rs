@@ -38,14 +38,17 @@ fn block(node: &NodeReport, wide: bool, with_heads: bool) -> String {
 
 fn sums(totals: &Totals) -> String {
     let Totals { cards, healthy_cards, pods, memory_mi, cores } = totals;
-    let (memory, free) = (held_of(memory_mi, mib), mib(memory_mi.free));
+    let memory = held_of(memory_mi, mib);
+    let free = mib(memory_mi.free);
     let pods = if *pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-    let (all, spare) = (held_of(cores, count), cores.free);
+    let all = held_of(cores, count);
+    let spare = cores.free;
     format!("{healthy_cards}/{cards} GPUs healthy, {pods}, memory {memory} ({free} free), cores {all} ({spare} free)")
 }
 
 fn host_memory(OversubscriptionReport { memory_scale, host_memory_mi }: OversubscriptionReport) -> String {
-    let (held, free) = (held_of(&host_memory_mi, mib), mib(host_memory_mi.free));
+    let held = held_of(&host_memory_mi, mib);
+    let free = mib(host_memory_mi.free);
     format!(", memory oversubscribed to {memory_scale}% with host memory {held} ({free} free)")
 }
 

@@ -4,7 +4,7 @@ use divvy_api::gpunode::GpuNodeReport;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::fetch::Found;
+use super::fetch::FoundNode;
 use super::host::Host;
 use super::*;
 
@@ -14,9 +14,9 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().expect("a time")
 }
 
-fn found(name: &str, data: impl Borrow<Value>, host: Host) -> Found {
+fn found(name: &str, data: impl Borrow<Value>, host: Host) -> FoundNode {
     let gpu_node = GpuNodeReport::read(ObjectMeta::default(), data.borrow());
-    Found { name: name.to_owned(), gpu_node, host }
+    FoundNode { name: name.to_owned(), gpu_node, host }
 }
 
 /// A Node whose kubelet says this of itself, and has this many healthy slots.
@@ -85,7 +85,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> Value {
     node
 }
 
-fn report(found: &[Found]) -> InspectReport {
+fn report(found: &[FoundNode]) -> InspectReport {
     InspectReport::new(found, None, now())
 }
 

@@ -8,7 +8,9 @@ use divvy_api::card_id::CardIdError;
 use divvy_api::limits::{asks_for_cards, counted, pod_requests, profile};
 use divvy_api::names::annotation::REQUEST;
 use divvy_api::request::Sharing;
-use divvy_api::{CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, Share, SlotId, Tier};
+use divvy_api::{
+    CardId, ContainerKind, ContainerRequest, ContainerSpec, GpuRequest, Memory, ResourceNames, Share, SlotId, Tier,
+};
 
 use super::{FoundContainer, RestoreContext};
 use crate::ledger::entry::{ContainerEntry, Holding, Origin, Part, PodEntry};
@@ -100,14 +102,7 @@ impl Restore<'_> {
                 self.notes.push(format!(
                     "pod {pod}: its requests can't be read, so it holds its GPUs exclusively: {problem}"
                 ));
-                let bare = |spec: &ContainerSpec| ContainerRequest {
-                    name: spec.name.clone(),
-                    kind: spec.kind,
-                    profile: profile(self.context.names, spec),
-                    request: None,
-                    counted: counted(self.context.names, spec),
-                };
-                containers.iter().map(bare).collect()
+                containers.iter().map(|container| without_request(self.context.names, container)).collect()
             }
         };
         PodEntry {
@@ -161,15 +156,16 @@ impl Restore<'_> {
         let mut devices: Vec<(Option<usize>, &Device)> =
             devices.iter().map(|device| (position(device), device)).collect();
         devices.sort_by_key(|(recorded, device)| (recorded.unwrap_or(usize::MAX), *device));
-        let mut part = |(at, device): (Option<usize>, &Device)| {
+        let mut parts = Vec::with_capacity(devices.len());
+        for (at, device) in devices {
             let Device { card, slot } = device.clone();
             let share = match at.map(|at| &recorded[at]).filter(|part| !part.is_of_unknown_size()) {
                 Some(part) => part.share,
                 None => self.share(pod, taken, &card),
             };
-            Part { card, slot, lost: None, share }
-        };
-        devices.into_iter().map(&mut part).collect()
+            parts.push(Part { card, slot, lost: None, share });
+        }
+        parts
     }
 
     /// The share that a request takes of a card, which nobody else gets before its size is known.
@@ -239,5 +235,16 @@ impl Restore<'_> {
             ));
         }
         container.holding = Some(Holding { nonce, parts, origin: Origin::Restored, terms });
+    }
+}
+
+/// A container whose request can't be read.
+fn without_request(names: &ResourceNames, container: &ContainerSpec) -> ContainerRequest {
+    ContainerRequest {
+        name: container.name.clone(),
+        kind: container.kind,
+        profile: profile(names, container),
+        request: None,
+        counted: counted(names, container),
     }
 }

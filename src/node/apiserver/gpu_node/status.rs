@@ -2,7 +2,7 @@
 
 use divvy_api::gpunode::{CardStatus, GpuNodeStatus, ShareStatus, Summary};
 use divvy_api::usage::{NodeUsage, ShareViolation, ViolationKind};
-use divvy_api::{Card, ContainerRequest, Cores, Memory};
+use divvy_api::{Card, ContainerRequest, Cores, Memory, Tier};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -21,14 +21,8 @@ pub(in crate::apiserver) fn status(
     let PublishSettings { scales, slots_per_card, .. } = *settings;
     let cards = view.inventory.cards();
     let tier = cards.iter().map(|card| card.tier).min().unwrap_or(settings.tier);
-    let card = |card: &Card| CardStatus {
-        tier: Some(card.tier).filter(|own| *own != tier),
-        scales: Some(card.scales).filter(|own| *own != scales),
-        slots: Some(card.slots).filter(|own| *own != slots_per_card),
-        ..CardStatus::from(card)
-    };
     GpuNodeStatus {
-        cards: cards.iter().map(card).collect(),
+        cards: cards.iter().map(|card| card_status(card, settings, tier)).collect(),
         links: view.inventory.node.links.groups(),
         shares: shares(view),
         tier,
@@ -39,6 +33,16 @@ pub(in crate::apiserver) fn status(
         ledger_revision: view.revision,
         conditions: conditions(view, seen.map_or(&[], |seen| &seen.conditions), now),
         summary: summary(view),
+    }
+}
+
+/// A card, with those of its settings that aren't the node's.
+fn card_status(card: &Card, of_node: &PublishSettings, tier: Tier) -> CardStatus {
+    CardStatus {
+        tier: Some(card.tier).filter(|own| *own != tier),
+        scales: Some(card.scales).filter(|own| *own != of_node.scales),
+        slots: Some(card.slots).filter(|own| *own != of_node.slots_per_card),
+        ..CardStatus::from(card)
     }
 }
 

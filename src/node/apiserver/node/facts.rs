@@ -68,7 +68,8 @@ impl NodeView {
     /// allocatable; `None` if none of them is there.
     pub(in crate::apiserver) fn without_amounts(&self, resources: &[&str]) -> Option<Value> {
         let NodeStatusView { capacity, allocatable } = &self.status;
-        let (capacity, allocatable) = (present(capacity, resources), present(allocatable, resources));
+        let capacity = present(capacity, resources);
+        let allocatable = present(allocatable, resources);
         let is_there = !capacity.is_empty() || !allocatable.is_empty();
         is_there.then(|| json!({ "status": { "capacity": capacity, "allocatable": allocatable } }))
     }
@@ -91,7 +92,8 @@ impl NodeFacts {
             let wrong = self.amounts.iter().filter(|(name, amount)| !says(said, name, **amount));
             wrong.map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect::<Map<_, _>>()
         };
-        let (capacity, allocatable) = (amounts(&node.status.capacity), amounts(&node.status.allocatable));
+        let capacity = amounts(&node.status.capacity);
+        let allocatable = amounts(&node.status.allocatable);
         if !capacity.is_empty() || !allocatable.is_empty() {
             // The kubelet copies the one to the other, but only at its next status.
             patch.insert("status".to_owned(), json!({ "capacity": capacity, "allocatable": allocatable }));
@@ -105,19 +107,19 @@ impl NodeFacts {
 
     /// Whether `node` offers what it was `offered` and differs by nothing but amounts that are smaller now.
     pub(in crate::apiserver) fn only_shrink(&self, node: &NodeView, offered: &BTreeMap<String, u64>) -> bool {
+        let NodeStatusView { capacity, allocatable } = &node.status;
+        let has = |name: &str, amount: u64| says(capacity, name, amount) && says(allocatable, name, amount);
         let may_stay = |(name, wanted): (&String, &u64)| {
-            offered.get(name).is_some_and(|offered| {
-                let NodeStatusView { capacity, allocatable } = &node.status;
-                wanted <= offered && says(capacity, name, *offered) && says(allocatable, name, *offered)
-            })
+            offered.get(name).is_some_and(|offered| wanted <= offered && has(name, *offered))
         };
         self.metadata(&node.metadata).is_empty() && self.amounts.iter().all(may_stay)
     }
 
     fn metadata(&self, node: &ObjectMeta) -> Map<String, Value> {
-        let (nothing, mut annotations) = (BTreeMap::new(), Map::new());
-        let (said, labelled) =
-            (node.annotations.as_ref().unwrap_or(&nothing), node.labels.as_ref().unwrap_or(&nothing));
+        let nothing = BTreeMap::new();
+        let mut annotations = Map::new();
+        let said = node.annotations.as_ref().unwrap_or(&nothing);
+        let labelled = node.labels.as_ref().unwrap_or(&nothing);
         let own: Vec<&str> = said.get(LABELS).map(|text| text.split(',').collect()).unwrap_or_default();
         let wanted = if labelled.contains_key(FEATURE_DISCOVERY) { &nothing } else { &self.labels };
         // A label that somebody else wrote stays as it is.

@@ -75,7 +75,12 @@ impl Card {
     }
 
     pub(super) fn add(&mut self, tenant: usize, position: usize, cores: Cores, priority: Option<Priority>) {
-        self.seats.push(Seat { tenant, position, guarantee: Share::of(cores.units().saturating_mul(100)), priority });
+        self.seats.push(Seat {
+            tenant,
+            position,
+            guarantee: Share::from_parts(cores.units().saturating_mul(100)),
+            priority,
+        });
     }
 
     /// Maps the page, unless that very file is mapped.

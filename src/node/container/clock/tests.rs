@@ -361,7 +361,9 @@ fn clock_page_heartbeat_and_thread_end_on_stop() {
     // Held by the thread alone, as long as it runs.
     let tenants = Arc::new(bench.tenants.clone());
     let running = Arc::downgrade(&tenants);
-    let view = move |known| (known != 1).then(|| View { revision: 1, tenants: (*tenants).clone(), ..View::default() });
+    let view = move |known| {
+        (known != 1).then(|| ClockView { revision: 1, tenants: (*tenants).clone(), ..ClockView::default() })
+    };
     start(bench.directory.path().join("run"), view, stop.clone()).expect("a thread");
     let deadline = Instant::now() + Duration::from_secs(30);
     let until = |holds: &dyn Fn() -> bool| {

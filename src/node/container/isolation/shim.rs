@@ -69,7 +69,8 @@ pub(super) fn is_needed(shares: &[(CardId, Share)]) -> bool {
 impl Library {
     /// Reads it, or says why it can't be served and what to do about that.
     pub(super) fn read(config: &Config) -> Result<Self, String> {
-        let (path, state_dir) = (&*config.libdivvy_path, &*config.state_dir);
+        let path = &*config.libdivvy_path;
+        let state_dir = &*config.state_dir;
         let problem =
             |problem: &dyn Display| Err(format!("libdivvyPath: {}: {problem}: put the library there", path.display()));
         match fs::read(path) {

@@ -148,7 +148,8 @@ impl RegionReader {
     /// Compares the slot with `region`, now that nobody changes it, and overwrites it with zeros.
     fn erase(&self, region: &[u8], slot: usize) -> Result<bool, RegionError> {
         let snapshot = Snapshot::new(region)?;
-        let (at, mut now) = (layout::slot_bytes(snapshot.cards(), slot), [0; LINE]);
+        let at = layout::slot_bytes(snapshot.cards(), slot);
+        let mut now = [0; LINE];
         self.file.read_exact_at(&mut now, at.start as u64)?;
         if region.get(at) != Some(&now) {
             return Ok(false);

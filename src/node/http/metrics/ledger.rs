@@ -201,7 +201,8 @@ fn share_gauges(allocator: &Allocator) -> Vec<Gauges> {
 
 /// Host memory behind oversubscribed shares; none where there is neither that nor such a share left.
 fn host_memory_gauges(allocator: &Allocator) -> Vec<Gauges> {
-    let (allocations, oversubscription) = (allocator.ledger().allocations(), allocator.oversubscription());
+    let allocations = allocator.ledger().allocations();
+    let oversubscription = allocator.oversubscription();
     if oversubscription.is_none() && allocations.host_memory(|_| true).is_zero() {
         return Vec::new();
     }
@@ -231,7 +232,8 @@ fn parts<'a>(
 }
 
 fn labels(pod: &PodRef, container: &str, last: (&'static str, String)) -> Labels {
-    let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+    let namespace = pod.namespace.clone();
+    let name = pod.name.clone();
     vec![("namespace", namespace), ("pod", name), ("container", container.to_owned()), last]
 }
 

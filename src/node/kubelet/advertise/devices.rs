@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use divvy_api::pod::peak;
-use divvy_api::{Card, Cores, Memory, ResourceName};
+use divvy_api::{Card, Cores, Memory, ResourceName, Share};
 use divvy_proto::deviceplugin as api;
 use divvy_proto::deviceplugin::device_plugin_server::DevicePlugin;
 use tonic::{Request, Response, Status};
@@ -34,12 +34,16 @@ pub(super) fn offers(
 ) -> [Offer; 2] {
     let names = &listing.names;
     let unit = names.memory_unit.as_mib().max(1);
-    let (mut of_cores, mut of_memory) = (Vec::new(), Vec::new());
+    let mut of_cores = Vec::new();
+    let mut of_memory = Vec::new();
     for card in inventory.cards() {
-        let ((memory, cores), free) = (held(allocations, card), free(allocations, card));
-        let (all, held) = (card.scales.cores.into(), cores.units().into());
+        let (memory, cores) = held(allocations, card);
+        let free = free(allocations, card);
+        let all = card.scales.cores.into();
+        let held = cores.units().into();
         of_cores.extend(Units { kind: 'c', all, held, free: free.cores }.devices(card, given));
-        let (all, held) = (card.memory_capacity().as_mib() / unit, memory.as_mib().div_ceil(unit));
+        let all = card.memory_capacity().as_mib() / unit;
+        let held = memory.as_mib().div_ceil(unit);
         of_memory.extend(Units { kind: 'm', all, held, free: free.memory / unit }.devices(card, given));
     }
     let offer = |resource: &ResourceName, devices| Offer { resource: resource.clone(), devices };
@@ -65,22 +69,25 @@ struct Units {
 
 /// Memory and compute of a GPU that pods hold in units; containers that requested no units hold none.
 fn held(allocations: &Allocations, card: &Card) -> (Memory, Cores) {
-    let of_container = |container: &ContainerEntry| {
-        let parts = container.holding.iter().flat_map(|holding| &holding.parts);
-        let mut share = parts.filter(|part| part.card == card.id).map(|part| part.share).next().unwrap_or_default();
-        if container.request.counted.memory == 0 {
-            share.memory = Memory::ZERO;
-        }
-        if container.request.counted.cores == 0 {
-            share.cores = Cores::ZERO;
-        }
-        (container.request.kind, share)
-    };
+    let of_container = |container: &ContainerEntry| (container.request.kind, held_by(container, card));
     let of_pod = |entry: &PodEntry| peak(entry.containers.iter().map(of_container));
     let shares = allocations.pods().map(of_pod);
     shares.fold((Memory::ZERO, Cores::ZERO), |(memory, cores), share| {
         (memory.saturating_add(share.memory), cores.saturating_add(share.cores))
     })
+}
+
+/// What a container holds of a GPU in units.
+fn held_by(container: &ContainerEntry, card: &Card) -> Share {
+    let parts = container.holding.iter().flat_map(|holding| &holding.parts);
+    let mut share = parts.filter(|part| part.card == card.id).map(|part| part.share).next().unwrap_or_default();
+    if container.request.counted.memory == 0 {
+        share.memory = Memory::ZERO;
+    }
+    if container.request.counted.cores == 0 {
+        share.cores = Cores::ZERO;
+    }
+    share
 }
 
 // === impl Units ===
@@ -93,14 +100,15 @@ impl Units {
         let ids: Vec<String> = (0..all).map(|number| format!("{}::{kind}{number}", card.id)).collect();
         let given_here = ids.iter().filter(|id| given.contains(id.as_str())).count();
         let mut others = usize::try_from(healthy).unwrap_or(usize::MAX).saturating_sub(given_here);
-        let device = |id: String| {
+        let mut devices = Vec::with_capacity(ids.len());
+        for id in ids {
             let is_given = given.contains(id.as_str());
             let is_healthy = is_given || others > 0;
             others -= usize::from(is_healthy && !is_given);
             let health = if is_healthy { api::HEALTHY } else { api::UNHEALTHY }.to_owned();
-            api::Device { id, health, topology: None }
-        };
-        ids.into_iter().map(device).collect()
+            devices.push(api::Device { id, health, topology: None });
+        }
+        devices
     }
 }
 

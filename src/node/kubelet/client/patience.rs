@@ -38,7 +38,8 @@ impl Patience {
         deadline: Duration,
         response: impl Future<Output = Result<T, E>> + Send + Unpin + 'static,
     ) -> Result<Result<T, E>, Duration> {
-        let (started, mut response) = (Instant::now(), response);
+        let started = Instant::now();
+        let mut response = response;
         let answer = tokio::time::timeout(deadline, &mut response).await;
         match &answer {
             Ok(Ok(_)) => self.took(started.elapsed()),

@@ -76,7 +76,10 @@ pub(super) fn compute_instance_id(nvml: &Nvml, instance: &Device<'_>) -> Result<
 /// `nvmlDeviceGetRemappedRows`.
 pub(super) fn remapped_rows(nvml: &Nvml, device: &Device<'_>) -> Result<RemappedRows, NvmlError> {
     let function = nvml_sym(nvml.lib().nvmlDeviceGetRemappedRows.as_ref())?;
-    let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
+    let mut corrected = 0;
+    let mut uncorrected = 0;
+    let mut pending = 0;
+    let mut failed = 0;
     // SAFETY: the handle comes from this NVML and is used while it is open; the results are valid for writes.
     nvml_try(unsafe {
         function(device.handle(), &raw mut corrected, &raw mut uncorrected, &raw mut pending, &raw mut failed)

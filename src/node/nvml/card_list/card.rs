@@ -28,7 +28,7 @@ pub(super) struct WatchedCard {
     xids: BTreeMap<u64, u64>,
     /// The probe that runs, or the next one; `None`: nobody probes, or its GPU's probe is its own.
     pub(super) call: Option<Call>,
-    pub(super) listing: Listing,
+    pub(super) listing: CardListing,
     /// Whether NVML no longer finds the card.
     pub(super) gone: bool,
     /// A GPU in MIG mode.
@@ -37,7 +37,7 @@ pub(super) struct WatchedCard {
 
 /// Whether it is shown as a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listing {
+pub(super) enum CardListing {
     /// No probe has returned yet, nor exceeded the timeout.
     Unknown,
     /// Not listed: MIG instances are listed in its place.
@@ -58,7 +58,7 @@ impl WatchedCard {
             sensors: Sensors::default(),
             xids: BTreeMap::new(),
             call: None,
-            listing: Listing::Unknown,
+            listing: CardListing::Unknown,
             gone: false,
             in_mig: false,
         }
@@ -92,8 +92,8 @@ impl WatchedCard {
 
     /// Lists or hides the card after a probe.
     pub(super) fn answer(&mut self, strategy: MigStrategy) {
-        let hidden = self.in_mig && strategy.makes_cards() && self.listing != Listing::Listed;
-        self.listing = if hidden { Listing::Hidden } else { Listing::Listed };
+        let hidden = self.in_mig && strategy.makes_cards() && self.listing != CardListing::Listed;
+        self.listing = if hidden { CardListing::Hidden } else { CardListing::Listed };
     }
 
     pub(super) fn probed(&mut self, options: &HealthOptions, at: Instant, probed: Result<Sample, ProbeError>) {
@@ -154,7 +154,8 @@ impl WatchedCard {
     fn learn(&mut self, at: Instant, sample: Sample) {
         self.load = sample.sensors.utilization.map(|percent| Load::with(self.load, percent, at));
         self.sensors = sample.sensors;
-        let (card, device) = (&mut self.card, &mut self.device);
+        let card = &mut self.card;
+        let device = &mut self.device;
         card.memory = sample.memory.unwrap_or(Memory::ZERO);
         card.utilization = self.load.map(Load::percent);
         card.model = sample.model.map_or_else(|| Arc::clone(&card.model), Arc::from);

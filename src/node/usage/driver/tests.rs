@@ -89,7 +89,8 @@ fn measured(procs: &str, inventory: &Arc<Inventory>) -> (Option<u64>, Option<Str
     std::fs::create_dir_all(&cgroup).expect("a directory");
     std::fs::write(cgroup.join("cgroup.procs"), procs).expect("a file");
     let mut holders = [holder("a", false)];
-    let measured = Driver::default().measure(inventory, None, &mut holders, &[None], root.path(), Instant::now());
+    let measured =
+        DriverProcesses::default().measure(inventory, None, &mut holders, &[None], root.path(), Instant::now());
     (measured.bytes(0, &holders[0], &card(0)), measured.problem)
 }
 
@@ -118,7 +119,7 @@ fn pod_processes_are_cached_until_change_or_timeout() {
     let process = CardProcess { pid: 10, bytes: Some(5) };
     let (first, second) =
         (inventory(Some(vec![process]), Health::Healthy), inventory(Some(vec![process]), Health::Healthy));
-    let (mut driver, mut holders, start) = (Driver::default(), [holder("a", false)], Instant::now());
+    let (mut driver, mut holders, start) = (DriverProcesses::default(), [holder("a", false)], Instant::now());
     let mut look = |pids: &str, inventory: &Arc<Inventory>, seconds| {
         std::fs::write(&procs, pids).expect("a file");
         let measured =

@@ -50,7 +50,7 @@ fn table(scene: &Scene) -> CardTable {
 /// The short way.
 fn best(scene: &Scene, nodes: &Policy, least: Option<&NodeScore>) -> Option<(usize, NodeScore)> {
     let (pod, table) = (scene.pod(), table(scene));
-    let single = OneCard::of(&pod, scene.policy, *nodes).expect("one request, one card");
+    let single = OneCard::from_pod(&pod, scene.policy, *nodes).expect("one request, one card");
     table.at(0).expect("one node").best(|| &scene.state.node, &single, least)
 }
 
@@ -74,10 +74,10 @@ fn model_is_matched_once_however_many_cards_are_of_it() {
         (0..100).for_each(|_node| query());
         matchings() - before
     };
-    let single = OneCard::of(&pod_request(&one, &[], &wishes), policy, policy).expect("one card");
+    let single = OneCard::from_pod(&pod_request(&one, &[], &wishes), policy, policy).expect("one card");
     assert_eq!(matched(&|| assert!(at().best(|| &state.node, &single, None).is_none())), 128);
     assert_eq!(matched(&|| assert!(at().tightest(|| &state.node, single.request()).is_none())), 0, "all are known");
-    let several = AnyPod::of(pod_request(&two, &[], &wishes), policy);
+    let several = AnyPod::new(pod_request(&two, &[], &wishes), policy);
     assert_eq!(matched(&|| assert!(at().at_best(|| &state.node, &several).is_none())), 128);
     let planned = || assert!(plan(&state, &pod_request(&two, &[], &wishes), &policy).is_err());
     assert_eq!(matched(&planned), 12_800, "each plan knows one node");
@@ -91,10 +91,10 @@ proptest! {
         let scene = alone(large(scene), which);
         prop_assume!(claiming(&scene.pod()).next().is_some());
         let (pod, table) = (scene.pod(), table(&scene));
-        let single = OneCard::of(&pod, scene.policy, scene.policy).expect("one request, one card");
+        let single = OneCard::from_pod(&pod, scene.policy, scene.policy).expect("one request, one card");
         if let Some(lacking) = table.at(0).expect("one node").lacking(&single) {
             let Err(NoPlan::Nothing { reasons, .. }) = scene.plan() else { panic!("there is a plan") };
-            prop_assert_eq!(lacking, Lacking::of(&reasons));
+            prop_assert_eq!(lacking, Lacking::from_reasons(&reasons));
         }
     }
 
@@ -139,7 +139,7 @@ proptest! {
         let pod = scene.pod();
         let planned = scene.plan().ok();
         let worth = planned.map(|plan| score(&scene.state, &pod, &plan, &scene.policy));
-        let bound = table(&scene).at(0).expect("one node").at_best(|| &scene.state.node, &AnyPod::of(pod, scene.policy));
+        let bound = table(&scene).at(0).expect("one node").at_best(|| &scene.state.node, &AnyPod::new(pod, scene.policy));
         prop_assert!(worth <= bound, "{worth:?}");
     }
 

@@ -63,7 +63,8 @@ impl Forecast {
     /// Works out the outlook of a node with this free capacity.
     pub fn node_outlook(&self, free_capacity: FreeCapacity) -> NodeOutlook {
         let fitting: Box<[Classes]> = free_capacity.cards.iter().map(|left| self.fitting(*left)).collect();
-        let (mut classes, mut able) = (vec![ClassFit::default(); self.classes.len()], vec![0; self.classes.len()]);
+        let mut classes = vec![ClassFit::default(); self.classes.len()];
+        let mut able = vec![0; self.classes.len()];
         for (left, fitting) in free_capacity.cards.iter().zip(&fitting) {
             for class in each(*fitting) {
                 classes[class].size += left.size;
@@ -96,7 +97,8 @@ impl Forecast {
         let cpu_left = cpu.map(|free| free.saturating_sub(cpu_milli));
         let changes: SmallVec<[Change; 1]> = takes.iter().filter_map(|take| self.change(node, take)).collect();
         let mut loss = Loss { cards_left: node.size, cpu_left, ..Loss::default() };
-        let (with_cpu, with_cpu_left) = (self.with_cpu(cpu), self.with_cpu(cpu_left));
+        let with_cpu = self.with_cpu(cpu);
+        let with_cpu_left = self.with_cpu(cpu_left);
         let mut touched = with_cpu & !with_cpu_left;
         let hardware =
             takes.first().and_then(|(card, _)| node.free_capacity.cards.get(*card)).map(|left| left.hardware);

@@ -58,7 +58,7 @@ impl Program {
         let limit = MemoryLimit { total: if is_oversubscribed { 2 } else { 1 }, physical: 1 };
         let reserve = || match kind {
             Kind::Physical => account.reserve(1, limit, || ()),
-            Kind::Managed => account.reserve_managed(1, MemoryLimit::of(1), || ()),
+            Kind::Managed => account.reserve_managed(1, MemoryLimit::all_physical(1), || ()),
         };
         let release = || match kind {
             Kind::Physical => account.release(1),

@@ -71,7 +71,7 @@ struct Allocation {
 impl Needs {
     /// # Safety
     /// A graph.
-    pub(super) unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
+    pub(super) unsafe fn read(graph: CUgraph) -> Result<Self, CUresult> {
         let mut needs = Self { bytes: [0; CARDS], keeps: [false; CARDS], nodes: [0; CARDS], devices: [0; CARDS] };
         // SAFETY: the caller's guarantee.
         let count = unsafe { needs.add(graph) }?;
@@ -112,7 +112,7 @@ impl Needs {
     /// A graph.
     unsafe fn add(&mut self, graph: CUgraph) -> Result<u64, CUresult> {
         // SAFETY: the caller's guarantee.
-        let nodes = unsafe { Nodes::of(graph) }?;
+        let nodes = unsafe { Nodes::read(graph) }?;
         let mut count = nodes.handles().len() as u64;
         let mut allocations = 0;
         for node in nodes.handles() {
@@ -131,7 +131,7 @@ impl Needs {
             }
         }
         if allocations > 0 {
-            let mut walk = Walk::of(self, Scratch::of(allocations)?);
+            let mut walk = Walk::new(self, Scratch::with_length(allocations)?);
             // SAFETY: the caller's guarantee.
             unsafe { nodes.in_order(graph, |node, is_after_all| walk.visit(node, is_after_all)) }?;
             walk.end();
@@ -143,7 +143,7 @@ impl Needs {
 // === impl Walk ===
 
 impl<'a> Walk<'a> {
-    fn of(needs: &'a mut Needs, allocations: Scratch<Allocation>) -> Self {
+    fn new(needs: &'a mut Needs, allocations: Scratch<Allocation>) -> Self {
         Self { needs, live: [0; CARDS], freed: [0; CARDS], most: [0; CARDS], allocations, made: 0 }
     }
 

@@ -37,7 +37,7 @@ struct Step {
 // === impl Scratch ===
 
 impl<T: Copy> Scratch<T> {
-    pub(super) fn of(count: usize) -> Result<Self, CUresult> {
+    pub(super) fn with_length(count: usize) -> Result<Self, CUresult> {
         if count == 0 {
             return Ok(Self { first: ptr::null_mut(), count });
         }
@@ -76,11 +76,11 @@ impl<T> Drop for Scratch<T> {
 impl Nodes {
     /// # Safety
     /// A graph.
-    pub(super) unsafe fn of(graph: CUgraph) -> Result<Self, CUresult> {
+    pub(super) unsafe fn read(graph: CUgraph) -> Result<Self, CUresult> {
         let mut count = 0;
         // SAFETY: the caller's guarantee; without room for handles it is the number that is asked for.
         told(unsafe { cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) })?;
-        let mut nodes = Scratch::of(count)?;
+        let mut nodes = Scratch::with_length(count)?;
         if count > 0 {
             // SAFETY: there is room for so many handles.
             told(unsafe { cuGraphGetNodes(graph, nodes.first, &raw mut count) })?;
@@ -108,7 +108,7 @@ impl Nodes {
             self.handles().iter().for_each(|node| visit(*node, false));
             return Ok(());
         };
-        let mut queue = Scratch::of(self.handles().len())?;
+        let mut queue = Scratch::with_length(self.handles().len())?;
         let ready = (0..).zip(edges.steps.items()).filter(|(_, step)| step.waits == 0).map(|(at, _)| at);
         let mut ends = queue.items_mut().iter_mut().zip(ready).fold(0, |count, (place, at)| {
             *place = at;
@@ -116,7 +116,8 @@ impl Nodes {
         });
         // Edges from what was visited to what wasn't, and nodes that were visited and that nobody waits for. If all the
         // former lead to a node, and there are none of the latter, each path from what was visited leads there.
-        let (mut crossing, mut leaves) = (0_usize, 0);
+        let mut crossing = 0_usize;
+        let mut leaves = 0;
         let mut next = 0;
         while next < ends {
             let Some((at, step)) = queue.items().get(next).and_then(|at| Some((*at, *edges.steps.items().get(*at)?)))
@@ -152,7 +153,8 @@ impl Nodes {
         if unsafe { cuGraphGetEdges(graph, ptr::null_mut(), ptr::null_mut(), &raw mut count) } != SUCCESS {
             return Ok(None);
         }
-        let (from, to) = (Scratch::<CUgraphNode>::of(count)?, Scratch::<CUgraphNode>::of(count)?);
+        let from = Scratch::<CUgraphNode>::with_length(count)?;
+        let to = Scratch::<CUgraphNode>::with_length(count)?;
         // SAFETY: there is room for so many.
         if count > 0 && unsafe { cuGraphGetEdges(graph, from.first, to.first, &raw mut count) } != SUCCESS {
             return Ok(None);
@@ -160,8 +162,8 @@ impl Nodes {
         let position = |node: &CUgraphNode| self.handles().binary_search_by_key(&node.addr(), |node| node.addr()).ok();
         let pairs =
             || from.items().iter().zip(to.items()).filter_map(|(from, to)| Some((position(from)?, position(to)?)));
-        let mut steps = Scratch::<Step>::of(self.handles().len())?;
-        let mut successors = Scratch::<usize>::of(count)?;
+        let mut steps = Scratch::<Step>::with_length(self.handles().len())?;
+        let mut successors = Scratch::<usize>::with_length(count)?;
         for (from, to) in pairs() {
             if let Some(step) = steps.items_mut().get_mut(from) {
                 step.count += 1;

@@ -112,8 +112,10 @@ impl Card {
         let region = process.region();
         let Some(bucket) = region.card(position) else { return self.estimate(work) };
         let began = time::now();
-        let (mut now, mut reaped) = (began, began);
-        let (mut progressed, mut completed) = (began, self.completed.load(Ordering::Relaxed));
+        let mut now = began;
+        let mut reaped = began;
+        let mut progressed = began;
+        let mut completed = self.completed.load(Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let estimate = loop {
             process.refresh(now);

@@ -26,11 +26,11 @@ pub(super) struct Marker {
     pub(super) recorded_ns: u64,
     /// Launches between it and the marker before it.
     pub(super) batch: Batch,
-    pub(super) kind: Kind,
+    pub(super) kind: MarkerKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MarkerKind {
     /// Behind launches.
     End,
     /// Before a launch: it tells when the card comes to that.
@@ -42,9 +42,9 @@ pub(super) enum Kind {
 // SAFETY: an event is a handle, which any thread may use.
 unsafe impl Send for Marker {}
 
-// === impl Kind ===
+// === impl MarkerKind ===
 
-impl Kind {
+impl MarkerKind {
     pub(super) fn is_start(self) -> bool {
         self != Self::End
     }
@@ -54,7 +54,7 @@ impl Kind {
 
 impl Markers {
     pub(super) const fn new() -> Self {
-        let marker = Marker { event: NO_EVENT, recorded_ns: 0, batch: Batch::new(), kind: Kind::End };
+        let marker = Marker { event: NO_EVENT, recorded_ns: 0, batch: Batch::new(), kind: MarkerKind::End };
         Self { ring: [marker; MARKERS], next: 0, pending: 0 }
     }
 
@@ -91,7 +91,7 @@ impl Markers {
     }
 
     /// Records a marker behind all that was launched, these launches last; false if it couldn't be.
-    pub(super) fn record(&mut self, stream: &Stream, now_ns: u64, batch: Batch, kind: Kind) -> bool {
+    pub(super) fn record(&mut self, stream: &Stream, now_ns: u64, batch: Batch, kind: MarkerKind) -> bool {
         let is_full = self.pending >= MARKERS;
         if is_full && kind.is_start() {
             return false;

@@ -75,7 +75,7 @@ impl Node {
         let pages: Vec<File> = (0..cards).map(|card| node.make_page(card)).collect();
         let books: Vec<PathBuf> = node.containers.iter().map(|container| container.path("region/books")).collect();
         let priority = |share: &Share| share.compute.rsplit(' ').next()?.parse().ok();
-        let promise = |share: &Share| (divvy_region::Share::of(share.cores * 100), priority(share));
+        let promise = |share: &Share| (divvy_region::Share::from_parts(share.cores * 100), priority(share));
         let promises: Vec<Vec<_>> = shares.iter().map(|shares| shares.iter().map(promise).collect()).collect();
         let is_over = Arc::clone(&node.is_over);
         let begun = Arc::new(AtomicBool::new(false));

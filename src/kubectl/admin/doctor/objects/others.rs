@@ -52,7 +52,8 @@ impl Reader<'_> {
     pub(super) async fn agents(&self) -> Fact<Vec<Agent>> {
         let mut agents = Vec::new();
         for daemons in self.all::<DaemonSet>().await? {
-            let (name, namespace) = (daemons.name_any(), daemons.namespace().unwrap_or_default());
+            let name = daemons.name_any();
+            let namespace = daemons.namespace().unwrap_or_default();
             let is_operators = daemons.owner_references().iter().any(|owner| owner.kind == "ClusterPolicy");
             if name != DAEMON && Program::with_daemon_set(&name).is_none() {
                 continue;

@@ -73,7 +73,8 @@ impl Reason {
 /// Free GPUs by reason, all reasons. `index` knows GPUs and pods, and nothing of Nodes, so that it refuses none for them.
 /// Without pods that request GPUs, none.
 pub(super) fn free(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) -> Vec<Free> {
-    let (capacities, groups) = (capacities(index, nodes, pods), groups(index, pods));
+    let capacities = capacities(index, nodes, pods);
+    let groups = groups(index, pods);
     let all: f64 = groups.iter().map(|group| f64::from(group.pods)).sum();
     let names: Vec<&str> = capacities.iter().map(|capacity| &*capacity.node.name).collect();
     let mut by_reason: BTreeMap<Reason, f64> = Reason::ALL.into_iter().map(|reason| (reason, 0.0)).collect();

@@ -41,7 +41,7 @@ pub(super) fn of_cluster(index: &Index, nodes: &[LiveNode], pods: &[LivePod]) ->
     let machines: Vec<Machine> = nodes.iter().map(machine).collect();
     let kinds = free.filter_map(|pod| facts.kind(index, pod));
     let fitting = kinds.filter(|kind| machines.iter().any(|machine| machine.fits(kind)));
-    Workload::of(machines.clone(), models, fitting)
+    Workload::from_machines(machines.clone(), models, fitting)
 }
 
 // === impl Facts ===

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::Inner;
 use super::pods::PodEntry;
 use crate::view::explain::fetch::apply_machine;
-use crate::view::inspect::{Found, Host, NodeReport, NodeView};
+use crate::view::inspect::{FoundNode, Host, NodeReport, NodeView};
 
 /// A node as the page shows it.
 #[derive(Default)]
@@ -135,7 +135,7 @@ impl Inner {
             None if hosts_are_known => Host::Gone,
             None => Host::Unknown,
         };
-        let report = NodeReport::new(&Found { name: name.to_owned(), gpu_node, host }, Timestamp::now());
+        let report = NodeReport::new(&FoundNode { name: name.to_owned(), gpu_node, host }, Timestamp::now());
         let reservations = reservations(index, name, entry, &self.pods);
         let json: Arc<str> = serde_json::to_string(&Content { report, reservations })
             .expect("texts, numbers and lists always serialise")

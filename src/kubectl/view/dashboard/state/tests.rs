@@ -17,7 +17,7 @@ struct Page {
 }
 
 impl Page {
-    fn update(&mut self, state: &State) -> Option<Status> {
+    fn update(&mut self, state: &DashboardState) -> Option<Status> {
         let Changes { nodes, gone_nodes, pods, gone_pods, status } = state.news(&mut self.sent);
         for name in gone_nodes {
             self.nodes.remove(&name).expect("it was there");
@@ -31,8 +31,8 @@ impl Page {
     }
 }
 
-fn state() -> State {
-    State::new(Index::new(SchedulingConfig::default()))
+fn state() -> DashboardState {
+    DashboardState::new(Index::new(SchedulingConfig::default()))
 }
 
 fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
@@ -142,7 +142,7 @@ fn page_that_is_opened_later_needs_no_change_to_begin() {
 }
 
 /// One step of a history.
-fn step(state: &State, kind: u8, which: usize, how: u8) {
+fn step(state: &DashboardState, kind: u8, which: usize, how: u8) {
     let names = ["n0", "n1", "n2"];
     let (name, pod_name) = (names[which % 3], ["a", "b", "c", "d"][which % 4]);
     let bound = how.is_multiple_of(2).then_some(names[usize::from(how) % 3]);

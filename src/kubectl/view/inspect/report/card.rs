@@ -113,7 +113,8 @@ impl CardReport {
         let of_holders = Self::missing(&card.id, shares);
         let (health, reason) = without_cordon(&card.health);
         let gives = takes_pods && card.is_healthy() && !of_holders.exclusive;
-        let (memory, capacity) = (card.memory.as_mib(), card.memory_capacity().as_mib());
+        let memory = card.memory.as_mib();
+        let capacity = card.memory_capacity().as_mib();
         Self {
             model: Some(card.model.to_string()).filter(|model| !model.is_empty()),
             health,

@@ -105,7 +105,7 @@ fn workload(pods: &Path, nodes: usize) -> anyhow::Result<Arc<Workload>> {
     // Nodes of the trace have more CPU for each GPU than these.
     let kinds = traced.pods.iter().map(|kind| traced.kinds[*kind]).filter(|kind| kind.cards > 0);
     let kinds = kinds.map(|kind| Kind { cpu: 0, memory: 0, models: Models::ANY, tolerates: Taints::default(), ..kind });
-    Ok(Arc::new(Workload::of(vec![machine; nodes], vec!["H100".to_owned()], kinds)?))
+    Ok(Arc::new(Workload::from_machines(vec![machine; nodes], vec!["H100".to_owned()], kinds)?))
 }
 
 fn shape(number: usize, kind: &Kind) -> PodShape {
@@ -120,7 +120,7 @@ fn shape(number: usize, kind: &Kind) -> PodShape {
 /// Percent of all GPUs that are allocated where one memory sees every pod and all nodes.
 fn ideal(workload: &Arc<Workload>, pods: &[usize]) -> f64 {
     let mut rng = Rng::seed_from_u64(SEED);
-    let (target, cluster) = (Target::of(workload), Simulated::new(workload, &mut rng));
+    let (target, cluster) = (Target::from_workload(workload), Simulated::new(workload, &mut rng));
     let policy = Setup::ALL_ASKED.policy(PolicyName::LeastFragmentation, workload, &cluster, &target, &Arc::default());
     let mut run = Run::new(workload, cluster, policy, &target, rng);
     for (serial, kind) in (0..).zip(pods) {
