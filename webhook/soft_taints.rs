@@ -31,12 +31,12 @@ pub struct SoftTaints {
     requests: Requests,
     sync_status: watch::Receiver<SyncStatus>,
     enabled: bool,
-    written: Written,
+    written: LastWrites,
 }
 
 /// Nodes that were written lately.
 #[derive(Debug, Default)]
-struct Written {
+struct LastWrites {
     /// By name.
     times: HashMap<String, Instant>,
     /// Name of the last node that was due in the last round: the next round goes on after it, so that each comes in its turn where
@@ -64,7 +64,7 @@ impl SoftTaints {
         enabled: bool,
     ) -> Self {
         let ApiServer { client, requests } = api_server;
-        Self { index, api: Api::all(client), requests, sync_status, enabled, written: Written::default() }
+        Self { index, api: Api::all(client), requests, sync_status, enabled, written: LastWrites::default() }
     }
 
     /// Writes taints while `leads`, for ever.
@@ -108,9 +108,9 @@ impl SoftTaints {
     }
 }
 
-// === impl Written ===
+// === impl LastWrites ===
 
-impl Written {
+impl LastWrites {
     /// Those nodes that may be written again.
     fn due(&mut self, nodes: Vec<(String, u32)>, now: Instant) -> Vec<(String, u32)> {
         self.times.retain(|_, written| now.duration_since(*written) < PAUSE);
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn node_is_written_once_in_half_a_minute() {
-        let (mut written, start) = (Written::default(), Instant::now());
-        let due = |written: &mut Written, seconds| {
+        let (mut written, start) = (LastWrites::default(), Instant::now());
+        let due = |written: &mut LastWrites, seconds| {
             let due = written.due(vec![("a".to_owned(), 1)], start + Duration::from_secs(seconds));
             due.len()
         };
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_node_comes_in_its_turn_where_many_are_due() {
-        let mut written = Written::default();
+        let mut written = LastWrites::default();
         let mut due = || {
             let many = (0..MOST + 20).rev().map(|number| (format!("n{number:03}"), 1)).collect();
             let due = written.due(many, Instant::now());

@@ -177,7 +177,7 @@ pub enum State {
 }
 
 /// Answer of one node.
-struct Said {
+struct NodeResult {
     asked: NodeRef,
     answer: NodeAnswer,
     /// Score, if the pod fits there now.
@@ -228,7 +228,7 @@ impl Snapshot {
         query: &Query<'_>,
         without_quotas: &Query<'_>,
         deadline: Instant,
-    ) -> Option<Said> {
+    ) -> Option<NodeResult> {
         let is_late = Instant::now() >= deadline;
         let node = self.view.node(asked.place)?;
         let (mut answer, score) = NodeAnswer::planned(node, query, node.unschedulable, is_late);
@@ -237,7 +237,7 @@ impl Snapshot {
         {
             (answer.fits, answer.reason) = (Fits::Later, Some(reason.to_string()));
         }
-        Some(Said { asked, answer, score })
+        Some(NodeResult { asked, answer, score })
     }
 
     fn ask_nodes(&self, demand: &Demand, deadline: Instant, explanation: &mut Explanation) {
@@ -248,7 +248,7 @@ impl Snapshot {
         match &explanation.state {
             State::Waiting { .. } => {
                 let ask = |asked| self.ask_node(asked, &query, &without_quotas, deadline);
-                let mut said: Vec<Said> = view.all().filter_map(ask).collect();
+                let mut said: Vec<NodeResult> = view.all().filter_map(ask).collect();
                 explanation.expected = self.look_ahead(&query, &mut said);
                 let nodes = in_order(said);
                 explanation.verdict = feasibility(&nodes).to_string();
@@ -279,7 +279,7 @@ impl Snapshot {
     }
 
     /// Scores nodes by the expected requests, if they are ranked so.
-    fn look_ahead(&self, query: &Query<'_>, said: &mut [Said]) -> Option<Expectation> {
+    fn look_ahead(&self, query: &Query<'_>, said: &mut [NodeResult]) -> Option<Expectation> {
         let fitting: Vec<NodeRef> = said.iter().filter(|said| said.score.is_some()).map(|said| said.asked).collect();
         if fitting.is_empty() {
             return None;
@@ -294,7 +294,7 @@ impl Snapshot {
 }
 
 /// Nodes with their ranks and scores, the best first; then the others, in the order of [`Fits`].
-fn in_order(said: Vec<Said>) -> Vec<NodeAnswer> {
+fn in_order(said: Vec<NodeResult>) -> Vec<NodeAnswer> {
     let (mut nodes, scores): (Vec<NodeAnswer>, Vec<Option<NodeScore>>) =
         said.into_iter().map(|said| (said.answer, said.score)).unzip();
     let mut fitting: Vec<(usize, NodeScore)> =

@@ -34,7 +34,7 @@ use divvy_node_core::ledger::reconcile::FoundContainer;
 use divvy_node_core::ports::{AllocatedContainer, ContainerResponse, ContainerSetup, Mount, SetupError};
 
 use self::isolation::Isolation;
-pub use directories::{Container, LIMITS_FILE};
+pub use directories::{ContainerDirectories, LIMITS_FILE};
 use directories::{Directories, mount};
 pub(crate) use directories::{overhead_file, region_file};
 pub use limits::Limits;
@@ -121,7 +121,7 @@ impl Containers {
     }
 
     /// Makes the container's directories and writes its limits: last, as a container without limits can't use its GPUs.
-    fn write(&self, container: &AllocatedContainer<'_>) -> Result<Container, SetupError> {
+    fn write(&self, container: &AllocatedContainer<'_>) -> Result<ContainerDirectories, SetupError> {
         let limits = limits::write(container)?;
         let directories = self.directories.make(container.nonce, container.shares.len())?;
         if let Some(isolation) = self.isolation_of(container) {

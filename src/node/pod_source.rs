@@ -39,7 +39,7 @@ pub struct NodePods {
 
 impl NodePods {
     /// Counts a list that was requested at `started`, and logs what it is.
-    fn told(&self, started: Instant, list: Result<PodList, PodSourceError>) -> Result<PodList, PodSourceError> {
+    fn recorded(&self, started: Instant, list: Result<PodList, PodSourceError>) -> Result<PodList, PodSourceError> {
         self.metrics.pod_list(started, list.is_ok());
         self.log(list.as_ref().err());
         list
@@ -62,12 +62,12 @@ impl NodePods {
 impl PodSource for NodePods {
     async fn kubelet_pods(&self) -> Result<PodList, PodSourceError> {
         let started = Instant::now();
-        self.told(started, self.kubelet.list().await)
+        self.recorded(started, self.kubelet.list().await)
     }
 
     async fn kubelet_pods_late(&self) -> Result<PodList, PodSourceError> {
         let started = Instant::now();
-        self.told(started, self.kubelet.list_patiently().await)
+        self.recorded(started, self.kubelet.list_patiently().await)
     }
 
     async fn bound_pods(&self) -> Result<Option<Vec<Arc<Pod>>>, PodSourceError> {

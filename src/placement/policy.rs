@@ -16,9 +16,9 @@ use divvy_api::annotation::{Numa, PolicyName};
 use crate::card_free::CardFree;
 use crate::node_state::NodeState;
 use crate::problem::Problem;
-pub(crate) use alone::{Lot, Spot, least, spots};
+pub(crate) use alone::{CandidateCard, CardTraits, least, traits};
 pub(crate) use random::mixed;
-use topology::{Bonds, FreeSets};
+use topology::{BestLinks, FreeSets};
 
 /// How cards and nodes are chosen among those that would do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,11 +60,11 @@ pub(crate) struct Judge<'a> {
     problem: &'a Problem<'a>,
     policy: &'a Policy,
     /// Numbers of each card before the pod comes.
-    lots: Vec<(CardFree, Spot)>,
+    candidates: Vec<(CardFree, CardTraits)>,
     /// By card, for [`PolicyName::Random`].
-    tickets: Vec<u64>,
+    random_numbers: Vec<u64>,
     free_sets: FreeSets,
-    bonds: Bonds,
+    best_links: BestLinks,
 }
 
 // === impl Policy ===
@@ -123,15 +123,16 @@ impl Criterion {
 
 impl<'a> Judge<'a> {
     pub(crate) fn new(problem: &'a Problem<'a>, policy: &'a Policy) -> Self {
-        let lots = problem.state.each().map(|(card, held)| (CardFree::new(card, held), Spot::new(card, held, 0)));
-        let lots = lots.collect();
-        let mut tickets = Vec::new();
+        let candidates =
+            problem.state.each().map(|(card, held)| (CardFree::new(card, held), CardTraits::new(card, held, 0)));
+        let candidates = candidates.collect();
+        let mut random_numbers = Vec::new();
         if policy.name == PolicyName::Random {
-            tickets.extend(problem.cards().iter().map(|card| random::ticket(policy.seed, card)));
+            random_numbers.extend(problem.cards().iter().map(|card| random::random_number(policy.seed, card)));
         }
         let free_sets = FreeSets::new(problem.state);
-        let bonds = Bonds::new(problem);
-        Self { problem, policy, lots, tickets, free_sets, bonds }
+        let best_links = BestLinks::new(problem);
+        Self { problem, policy, candidates, random_numbers, free_sets, best_links }
     }
 
     pub(crate) fn cost(&mut self, outcome: &Outcome) -> Cost {
@@ -152,13 +153,14 @@ impl<'a> Judge<'a> {
         match criterion {
             Criterion::NumaNodes => self.numa_nodes(outcome),
             Criterion::Busy | Criterion::Emptiness | Criterion::Leftover | Criterion::Crowding => {
-                let lot = |card: usize| Lot { free: &self.lots[card].0, spot: &self.lots[card].1 };
-                touched.iter().map(|(card, share)| lot(*card).adds(criterion, share)).sum()
+                let candidate =
+                    |card: usize| CandidateCard { free: &self.candidates[card].0, traits: &self.candidates[card].1 };
+                touched.iter().map(|(card, share)| candidate(*card).adds(criterion, share)).sum()
             }
-            Criterion::Chance => random::chance(&self.tickets, outcome),
+            Criterion::Chance => random::chance(&self.random_numbers, outcome),
             Criterion::WorstLink => {
                 let linked = (0..self.problem.steps.len()).filter(|step| self.problem.steps[*step].request.cards > 1);
-                linked.map(|step| self.bonds.worst_link(self.problem, step, outcome)).sum()
+                linked.map(|step| self.best_links.worst_link(self.problem, step, outcome)).sum()
             }
             Criterion::LinksLost => {
                 let links = self.problem.links();

@@ -21,14 +21,14 @@ pub(crate) struct Problem<'a> {
     /// For each pool the cards whose slots init containers with an allocation have left in it.
     lent: Vec<BTreeSet<usize>>,
     /// By card.
-    sites: Vec<Site>,
+    card_states: Vec<CardState>,
     pub(crate) sharing: Sharing,
     /// Host memory that the pod may have, with what it holds already.
     host_memory: Memory,
 }
 
 /// What is certain about one card.
-struct Site {
+struct CardState {
     memory_capacity: Memory,
     /// Load of the containers that hold cards already.
     allocated: Load,
@@ -42,9 +42,9 @@ pub fn sharing(node: &NodeCards, preferences: &Preferences) -> Sharing {
     preferences.sharing(node.undivided, node.oversubscription.map(|of| of.memory_scale))
 }
 
-// === impl Site ===
+// === impl CardState ===
 
-impl Site {
+impl CardState {
     fn new(barred: Option<Reason>, card: &Card) -> Self {
         Self { memory_capacity: card.memory_capacity(), allocated: Load::default(), barred }
     }
@@ -56,20 +56,21 @@ impl<'a> Problem<'a> {
     pub(crate) fn new(state: &'a NodeState, pod: &PodRequest<'a>) -> Self {
         let wishes = Wishes::new(pod.preferences);
         let cards = state.cards();
-        let mut sites: Vec<Site> = cards.iter().map(|card| Site::new(wishes.barred(card, &state.node), card)).collect();
+        let mut card_states: Vec<CardState> =
+            cards.iter().map(|card| CardState::new(wishes.barred(card, &state.node), card)).collect();
         let sharing = sharing(&state.node, pod.preferences);
         for (at, request, held) in reuse::allocated(pod) {
             for card in held.into_iter().filter(|card| *card < cards.len()) {
                 let share = pod.share(at, card).unwrap_or_else(|| request.share_of(cards[card].memory, sharing));
-                let memory_capacity = sites[card].memory_capacity;
+                let memory_capacity = card_states[card].memory_capacity;
                 let on = On { card: &cards[card], held: &state.held[card], memory_capacity };
-                sites[card].allocated.allocate(on, pod.containers[at].kind, share);
+                card_states[card].allocated.allocate(on, pod.containers[at].kind, share);
             }
         }
-        let held: Memory = sites.iter().map(|site| site.allocated.peak.host).sum();
+        let held: Memory = card_states.iter().map(|card_state| card_state.allocated.peak.host).sum();
         let host_memory = state.host_memory_left().max(held);
         let Admission { steps, lent } = Admission::new(pod);
-        Self { state, pod: *pod, steps, lent, sites, sharing, host_memory }
+        Self { state, pod: *pod, steps, lent, card_states, sharing, host_memory }
     }
 
     /// The node's cards.
@@ -84,7 +85,7 @@ impl<'a> Problem<'a> {
 
     /// A card with what other pods hold of it.
     fn on(&self, card: usize) -> On<'a> {
-        let memory_capacity = self.sites[card].memory_capacity;
+        let memory_capacity = self.card_states[card].memory_capacity;
         On { card: &self.cards()[card], held: &self.state.held[card], memory_capacity }
     }
 
@@ -100,7 +101,7 @@ impl<'a> Problem<'a> {
 
     /// The pod's load on a card if these steps choose it, or the step that overfills it.
     fn load_until(&self, card: usize, chosen_by: &[usize]) -> Result<Load, (usize, Reason)> {
-        let mut load = self.sites[card].allocated;
+        let mut load = self.card_states[card].allocated;
         for (index, step) in self.steps.iter().enumerate() {
             let slot = match step {
                 _ if chosen_by.contains(&index) => Slot::New,
@@ -167,7 +168,7 @@ impl<'a> Problem<'a> {
 
     /// Why a card is out of the question for a step, whatever else is placed.
     pub(crate) fn barred(&self, card: usize) -> Option<&Reason> {
-        self.sites[card].barred.as_ref()
+        self.card_states[card].barred.as_ref()
     }
 
     /// Whether a card is one of those that a step asks for.
@@ -211,19 +212,19 @@ impl<'a> Problem<'a> {
 
     /// Cards on which something of the pod may be put.
     pub(crate) fn open_cards(&self) -> Vec<usize> {
-        (0..self.cards().len()).filter(|card| self.sites[*card].barred.is_none()).collect()
+        (0..self.cards().len()).filter(|card| self.card_states[*card].barred.is_none()).collect()
     }
 
     /// The first card that is the same to this pod; never another one for a card that it holds already.
     pub(crate) fn first_alike(&self, card: usize) -> usize {
-        let fresh = |card: usize| self.sites[card].allocated.is_fresh();
+        let fresh = |card: usize| self.card_states[card].allocated.is_fresh();
         let alike = |other: &usize| fresh(*other) && fresh(card) && self.facts(*other) == self.facts(card);
         (0..card).find(alike).unwrap_or(card)
     }
 
     /// All that makes a card another one to this pod, if it holds nothing of it.
     fn facts(&self, card: usize) -> impl PartialEq {
-        let is_open = self.sites[card].barred.is_none();
+        let is_open = self.card_states[card].barred.is_none();
         let On { card, held, .. } = self.on(card);
         let Card { memory, scales, numa, compute_mode, .. } = card;
         let free_slots = held.free_slots(card);
@@ -233,8 +234,8 @@ impl<'a> Problem<'a> {
 
     /// The pod's shares of cards that it holds already, with what later containers may draw there.
     pub(crate) fn allocated_shares(&self) -> Vec<(usize, Share)> {
-        let held = (0..self.cards().len()).filter(|card| !self.sites[*card].allocated.is_fresh());
-        held.map(|card| (card, self.fit(card, &[]).unwrap_or(self.sites[card].allocated.peak))).collect()
+        let held = (0..self.cards().len()).filter(|card| !self.card_states[*card].allocated.is_fresh());
+        held.map(|card| (card, self.fit(card, &[]).unwrap_or(self.card_states[card].allocated.peak))).collect()
     }
 
     /// The step that breaks a card which init containers with an allocation lent, by being fed from it.

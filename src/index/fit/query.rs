@@ -42,10 +42,10 @@ impl<'a> Query<'a> {
     }
 
     /// The pod, if the tightest cards will do for its one request.
-    fn claimant(&self) -> Option<&OneRequest<'a>> {
+    fn one_request(&self) -> Option<&OneRequest<'a>> {
         match &self.kind {
             Kind::Single(single) => Some(single.request()),
-            Kind::Several(_, claimant) => claimant.as_ref(),
+            Kind::Several(_, one_request) => one_request.as_ref(),
         }
     }
 
@@ -61,24 +61,24 @@ impl<'a> Query<'a> {
 
     /// Whether [`takes`](Self::takes) needs a search.
     pub(crate) fn takes_a_search(&self) -> bool {
-        self.claimant().is_none() && self.demand.claiming() > 0
+        self.one_request().is_none() && self.demand.claiming() > 0
     }
 
     /// The share of each card that the pod would take of a node with these numbers; `None` if it doesn't fit. Its plan may
     /// name other cards that have as little left.
-    pub(crate) fn takes(&self, node: &Node, ground: CardRow<'_>) -> Option<CardShares> {
+    pub(crate) fn takes(&self, node: &Node, card_row: CardRow<'_>) -> Option<CardShares> {
         if self.demand.claiming() == 0 {
             return Some(CardShares::new());
         }
         if node.refusal(self.demand).is_some() {
             return None;
         }
-        let Some(claimant) = self.claimant() else {
+        let Some(one_request) = self.one_request() else {
             let plan = plan(&node.state, &self.demand.request(), &self.policies.cards).ok()?;
             let taken = taken(&node.state.node, &self.demand.request(), &plan)?;
             return Some(taken.into_iter().map(|Taken { card, share, .. }| (card, share)).collect());
         };
-        ground.tightest(|| &node.state.node, claimant)
+        card_row.tightest(|| &node.state.node, one_request)
     }
 
     /// Score of the best plan on the node; `None` if there is none.
@@ -99,21 +99,21 @@ impl<'a> Query<'a> {
     /// Score of the best plan without a search, if the query isn't slow; maybe `None` if no plan is as good as `least`.
     pub(crate) fn rate_quickly(&self, view: &View, place: u32, least: Option<&NodeScore>) -> Option<NodeScore> {
         let Kind::Single(single) = &self.kind else { return None };
-        let (_, score) = view.ground(place)?.best(|| view.node_cards(place), single, least)?;
+        let (_, score) = view.card_row(place)?.best(|| view.node_cards(place), single, least)?;
         self.is_served(view, place).then_some(score)
     }
 
     /// What the node's cards lack, if that takes no plan.
     pub(crate) fn lacking(&self, view: &View, place: u32) -> Option<Lacking> {
         let Kind::Single(single) = &self.kind else { return None };
-        let ground = view.ground(place).filter(|_| self.is_served(view, place))?;
-        ground.lacking(single)
+        let card_row = view.card_row(place).filter(|_| self.is_served(view, place))?;
+        card_row.lacking(single)
     }
 
     /// Upper bound of the score, found without a search; `None` if there is no plan.
     pub(crate) fn at_best(&self, view: &View, place: u32) -> Option<NodeScore> {
         let Kind::Several(several, _) = &self.kind else { return self.rate_quickly(view, place, None) };
-        let score = view.ground(place)?.at_best(|| view.node_cards(place), several)?;
+        let score = view.card_row(place)?.at_best(|| view.node_cards(place), several)?;
         self.is_served(view, place).then_some(score)
     }
 
@@ -129,8 +129,8 @@ impl<'a> Query<'a> {
         let Policies { cards: by, nodes } = &self.policies;
         match &self.kind {
             Kind::Single(single) => {
-                let grounds = CardTable::new(state);
-                grounds.at(0)?.best(|| &*state.node, single, None).map(|(_, score)| score)
+                let card_table = CardTable::new(state);
+                card_table.at(0)?.best(|| &*state.node, single, None).map(|(_, score)| score)
             }
             Kind::Several(..) => {
                 let request = self.demand.request();

@@ -39,7 +39,7 @@ struct Page {
     version: u64,
     entries: Vec<Entry>,
     /// Numbers of the cards; none for a node that takes no pods.
-    grounds: CardTable,
+    card_table: CardTable,
 }
 
 /// A node that was asked for by name.
@@ -86,7 +86,7 @@ impl Table {
     }
 
     /// Publishes a node to readers.
-    pub(crate) fn publish(&mut self, node: Node, grounds: CardTable) {
+    pub(crate) fn publish(&mut self, node: Node, card_table: CardTable) {
         let place = self.view.place(&node.name).unwrap_or_else(|| self.new_place(&node.name));
         self.view.in_cliques += usize::from(node.clique.is_some());
         let (page, at) = self.page(place);
@@ -96,14 +96,14 @@ impl Table {
             unschedulable: node.unschedulable,
             node: Some(Arc::new(node)),
         };
-        page.grounds.put(at, grounds);
+        page.card_table.put(at, card_table);
     }
 
     pub(crate) fn withdraw(&mut self, name: &str) {
         let Some(place) = Arc::make_mut(&mut self.view.places).remove(name) else { return };
         let (page, at) = self.page(place);
         page.entries[at] = Entry::default();
-        page.grounds.put(at, CardTable::default());
+        page.card_table.put(at, CardTable::default());
         self.free.push(place);
     }
 
@@ -151,12 +151,12 @@ impl View {
     }
 
     /// Numbers of the node's cards.
-    pub(crate) fn ground(&self, place: u32) -> Option<CardRow<'_>> {
+    pub(crate) fn card_row(&self, place: u32) -> Option<CardRow<'_>> {
         let (page, at) = split(place);
-        self.pages.get(page)?.grounds.at(at)
+        self.pages.get(page)?.card_table.at(at)
     }
 
-    /// The cards of a node that has [numbers](Self::ground).
+    /// The cards of a node that has [numbers](Self::card_row).
     pub(crate) fn node_cards(&self, place: u32) -> &NodeCards {
         &self.node(place).expect("numbers of cards are published with their node").state.node
     }

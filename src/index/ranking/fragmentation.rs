@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use divvy_placement::nodes::forecast::{MOST_SEVERAL, NodeOutlook};
+use divvy_placement::nodes::forecast::{MOST_SEVERAL, NodeForecast};
 use divvy_placement::{
     Allocatable, CardRow, CardTable, ExpectedRequests, Forecast, FreeCapacity, NodeScore, SlotWeights, capacity,
 };
@@ -48,7 +48,7 @@ pub(crate) struct FragmentationScorer {
 struct NodeState {
     /// Revision of the node; 0 where there is none.
     revision: u64,
-    outlook: NodeOutlook,
+    outlook: NodeForecast,
     /// Capacity of its cards, in thousandths of one.
     capacity: u64,
     /// Whether some of its cards are busier than reserved.
@@ -161,10 +161,10 @@ impl FragmentationScorer {
         let mut scored = Vec::with_capacity(best.len() + if all { others.len() } else { 0 });
         for Rated { asked, cost, leftover } in best {
             let as_it_stands = match own_at(asked.place) {
-                Some((_, grounds, node)) => Some(node).zip(grounds.at(0)),
-                None => view.node(asked.place).map(Arc::as_ref).zip(view.ground(asked.place)),
+                Some((_, card_table, node)) => Some(node).zip(card_table.at(0)),
+                None => view.node(asked.place).map(Arc::as_ref).zip(view.card_row(asked.place)),
             };
-            let lost = as_it_stands.and_then(|(node, ground)| self.lost_allocatable(query, node, ground));
+            let lost = as_it_stands.and_then(|(node, card_row)| self.lost_allocatable(query, node, card_row));
             let cost = in_buckets(cost + OF_ALLOCATABLE * lost.unwrap_or(0.0));
             scored.push((*asked, NodeScore::of_cost([0, cost], (*leftover).into())));
         }
@@ -245,8 +245,8 @@ impl FragmentationScorer {
     /// Scores nodes as the second round does, and caches that.
     pub(crate) fn look_further(&mut self, query: &Query<'_>, view: &View, nodes: &[NodeRef]) {
         for NodeRef { place, .. } in nodes {
-            if let Some((node, ground)) = view.node(*place).zip(view.ground(*place)) {
-                self.lost_allocatable(query, node, ground);
+            if let Some((node, card_row)) = view.node(*place).zip(view.card_row(*place)) {
+                self.lost_allocatable(query, node, card_row);
             }
         }
     }
@@ -268,16 +268,16 @@ impl FragmentationScorer {
     fn worth_at(&self, query: &Query<'_>, view: &View, asked: NodeRef) -> Option<Worth> {
         let NodeRef { place, revision, .. } = asked;
         let node = view.node(place)?;
-        let ground = view.ground(place)?;
+        let card_row = view.card_row(place)?;
         match self.nodes.get(place as usize).filter(|now| now.revision == revision) {
-            Some(now) => self.worth(query, (node, now), ground),
-            None => self.worth(query, (node, &NodeState::new(node, &self.forecast)), ground), // a later view was here
+            Some(now) => self.worth(query, (node, now), card_row),
+            None => self.worth(query, (node, &NodeState::new(node, &self.forecast)), card_row), // a later view was here
         }
     }
 
     /// `None`: the pod doesn't fit.
-    fn worth(&self, query: &Query<'_>, (node, now): (&Node, &NodeState), ground: CardRow<'_>) -> Option<Worth> {
-        let takes = query.takes(node, ground)?;
+    fn worth(&self, query: &Query<'_>, (node, now): (&Node, &NodeState), card_row: CardRow<'_>) -> Option<Worth> {
+        let takes = query.takes(node, card_row)?;
         let loss = self.forecast.loss(&now.outlook, query.demand.requests.cpu_milli, &takes);
         let multi_gpu_slots =
             loss.multi_gpu_slots.map(|slots| u16::try_from(rounded(1000.0 * slots)).unwrap_or(u16::MAX));
@@ -301,11 +301,11 @@ impl FragmentationScorer {
     }
 
     /// Capacity that expected pods can allocate without the pod but not with it.
-    fn lost_allocatable(&mut self, query: &Query<'_>, node: &Node, ground: CardRow<'_>) -> Option<f64> {
+    fn lost_allocatable(&mut self, query: &Query<'_>, node: &Node, card_row: CardRow<'_>) -> Option<f64> {
         let before = node.remains();
         let mut after = before.clone();
         after.take_cpu(query.demand.requests.cpu_milli);
-        for (card, share) in query.takes(node, ground)? {
+        for (card, share) in query.takes(node, card_row)? {
             after.take(card, &share);
         }
         Some(self.allocatable(before).cards - self.allocatable(after).cards)
@@ -349,7 +349,7 @@ impl NodeState {
     fn new(node: &Node, forecast: &Forecast) -> Self {
         let capacity = node.cards().iter().filter(|card| card.is_healthy()).map(capacity).sum();
         let is_busy = node.state.held.iter().any(|held| held.busy > 0);
-        Self { revision: node.revision, outlook: forecast.node_outlook(node.remains()), capacity, is_busy }
+        Self { revision: node.revision, outlook: forecast.node_forecast(node.remains()), capacity, is_busy }
     }
 }
 

@@ -95,7 +95,7 @@ impl Gangs {
     }
 
     /// Takes a pod that was added or changed and hasn't ended, and returns its group if that has changed.
-    pub(crate) fn come(&mut self, pod: &PodView) -> Option<Arc<PodGroup>> {
+    pub(crate) fn add(&mut self, pod: &PodView) -> Option<Arc<PodGroup>> {
         let group = pod.group.as_ref()?;
         let stage = match (&pod.node, pod.scheduling.has_other_gates()) {
             (Some(_), _) => Stage::Bound,
@@ -114,7 +114,7 @@ impl Gangs {
     }
 
     /// Takes out a pod that has ended.
-    pub(crate) fn go(&mut self, uid: &str) {
+    pub(crate) fn remove(&mut self, uid: &str) {
         let Some(group) = self.group_of.remove(uid) else { return };
         let Some(members) = self.groups.get_mut(&group) else { return };
         members.remove(uid);

@@ -23,11 +23,11 @@ impl ClusterState {
         for name in touched {
             let Some(node) = self.node(&name) else { continue };
             let nothing = NodeState::default();
-            let grounds = CardTable::new(if node.closed.is_none() { &node.state } else { &nothing });
+            let card_table = CardTable::new(if node.closed.is_none() { &node.state } else { &nothing });
             if self.view().find(&name).is_none_or(|before| node.has_gained(before)) {
                 self.gained.insert(name);
             }
-            self.table.publish(node, grounds);
+            self.table.publish(node, card_table);
         }
         if let Some(waker) = &self.waker {
             waker.wake();
@@ -49,10 +49,10 @@ impl ClusterState {
         let report = Report::new(read, &self.config, &mut self.shared);
         let name: Arc<str> = self.reports.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         if let Ok(report) = &report {
-            self.shared.come(&report.hardware);
+            self.shared.add(&report.hardware);
         }
         if let Some(Ok(before)) = self.reports.insert(Arc::clone(&name), report) {
-            self.shared.go(&before.hardware);
+            self.shared.remove(&before.hardware);
         }
         let reserved: Vec<Arc<str>> = self.reserved.get(&name).into_iter().flatten().cloned().collect();
         for uid in &reserved {
@@ -140,7 +140,7 @@ impl ClusterState {
     pub(crate) fn delete_gpu_node(&mut self, name: &str) {
         self.table.withdraw(name);
         if let Some(Ok(report)) = self.reports.remove(name) {
-            self.shared.go(&report.hardware);
+            self.shared.remove(&report.hardware);
         }
         self.quotas.retain(name, |uid| self.requested.is_on(uid, name));
     }

@@ -37,7 +37,7 @@ impl ClusterState {
         if pod.ended || pod.node.is_none() && matches!(pod.end, PodEnd::Deleted { .. }) {
             return self.end(&pod.uid, Some(Outcome::Ended));
         }
-        if let Some(group) = self.gangs.come(pod) {
+        if let Some(group) = self.gangs.add(pod) {
             self.wake_group(&group);
         }
         let demand = Demand::read(pod, &self.config);
@@ -45,13 +45,14 @@ impl ClusterState {
             let mut touched = self.forget(&pod.uid, None);
             let uid = Arc::from(pod.uid.as_str());
             self.gate_astray(&uid, &pod.namespace, &pod.name, pod.scheduling.has_our_gate());
-            touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, &pod.namespace, node, &pod.requests)));
+            touched
+                .extend(pod.node.iter().flat_map(|node| self.add_to_node(&uid, &pod.namespace, node, &pod.requests)));
             return touched;
         };
         let uid = Arc::clone(&demand.uid);
         self.astray.remove(&uid);
         let mut touched = Touched::new();
-        touched.extend(pod.node.iter().flat_map(|node| self.move_in(&uid, &pod.namespace, node, &pod.requests)));
+        touched.extend(pod.node.iter().flat_map(|node| self.add_to_node(&uid, &pod.namespace, node, &pod.requests)));
         let before = self.pods.get(&uid).map(|pod| pod.priority);
         // What others leave is no use to pods that ask for oversubscription.
         if before.is_none() && !demand.preferences.oversubscribe {
@@ -121,22 +122,22 @@ impl ClusterState {
         if let Some(ended) = &mut self.ended {
             ended.insert(uid.into());
         }
-        self.gangs.go(uid);
+        self.gangs.remove(uid);
         let mut touched = self.forget(uid, outcome);
-        touched.extend(self.move_out(uid));
+        touched.extend(self.remove_from_node(uid));
         touched
     }
 
     /// Counts the pod's requests on a node.
-    pub(super) fn move_in(&mut self, uid: &Arc<str>, namespace: &str, node: &str, requests: &Resources) -> Touched {
+    pub(super) fn add_to_node(&mut self, uid: &Arc<str>, namespace: &str, node: &str, requests: &Resources) -> Touched {
         let namespace = self.shared.namespace(namespace);
-        let nodes = self.requested.come(uid, namespace, node, requests);
-        let known = |at: &Arc<str>| if **at == *node { self.known_node(at) } else { self.left(uid, at) };
+        let nodes = self.requested.add(uid, namespace, node, requests);
+        let known = |at: &Arc<str>| if **at == *node { self.known_node(at) } else { self.node_left(uid, at) };
         nodes.iter().filter_map(known).collect()
     }
 
-    pub(super) fn move_out(&mut self, uid: &str) -> Option<Arc<str>> {
-        self.requested.go(uid).and_then(|node| self.left(uid, &node))
+    pub(super) fn remove_from_node(&mut self, uid: &str) -> Option<Arc<str>> {
+        self.requested.remove(uid).and_then(|node| self.node_left(uid, &node))
     }
 
     /// Removes a pod that holds no cards and never will.
@@ -265,7 +266,7 @@ impl ClusterState {
 
     /// The node that a reservation or a pod has left, if it has a report. Without one that can be read a pod counts for quotas
     /// as long as the API server has it there.
-    pub(super) fn left(&mut self, uid: &str, node: &str) -> Option<Arc<str>> {
+    pub(super) fn node_left(&mut self, uid: &str, node: &str) -> Option<Arc<str>> {
         if !matches!(self.reports.get(node), Some(Ok(_))) {
             self.quotas.retain(node, |other| other != uid || self.requested.is_on(other, node));
         }

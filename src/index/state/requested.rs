@@ -27,7 +27,7 @@ struct PodOnNode {
 
 impl Requested {
     /// Counts a pod's requests on a node, and returns the nodes where that changes what is free.
-    pub(crate) fn come(
+    pub(crate) fn add(
         &mut self,
         uid: &Arc<str>,
         namespace: Arc<str>,
@@ -37,7 +37,7 @@ impl Requested {
         if self.pods_on_nodes.get(uid).is_some_and(|known| &*known.node == node && known.requests == *requests) {
             return Vec::new();
         }
-        let left = self.go(uid);
+        let left = self.remove(uid);
         let node = self.sums.get_key_value(node).map_or_else(|| node.into(), |(node, _)| Arc::clone(node));
         let sum = self.sums.entry(Arc::clone(&node)).or_default();
         sum.add(requests);
@@ -48,7 +48,7 @@ impl Requested {
     }
 
     /// Removes a pod, and returns the node where it was.
-    pub(crate) fn go(&mut self, uid: &str) -> Option<Arc<str>> {
+    pub(crate) fn remove(&mut self, uid: &str) -> Option<Arc<str>> {
         let PodOnNode { node, mut requests, .. } = self.pods_on_nodes.remove(uid)?;
         if let Some(sum) = self.sums.get_mut(&node) {
             requests.others.insert(PODS.into(), 1);
@@ -104,18 +104,18 @@ mod tests {
             (free.cpu_milli, free.others["memory"] >> 20, free.others[PODS])
         };
         let wanted = Resources { cpu_milli: 3000, others: [("memory".into(), 1 << 29)].into() };
-        assert_eq!(requested.come(&pod, of(), "n1", &wanted), [Arc::from("n1")]);
-        assert!(requested.come(&pod, of(), "n1", &wanted).is_empty(), "told again");
+        assert_eq!(requested.add(&pod, of(), "n1", &wanted), [Arc::from("n1")]);
+        assert!(requested.add(&pod, of(), "n1", &wanted).is_empty(), "told again");
         assert_eq!(left(&requested, "n1"), (5000, 512, 1));
         assert_eq!(left(&requested, "n2"), (8000, 1024, 2));
-        let moved = requested.come(&pod, of(), "n2", &of_cpu(9000));
+        let moved = requested.add(&pod, of(), "n2", &of_cpu(9000));
         assert_eq!(moved, [Arc::from("n1"), Arc::from("n2")], "bound elsewhere than was reserved");
         assert_eq!(left(&requested, "n1"), (8000, 1024, 2));
         assert_eq!(left(&requested, "n2"), (0, 1024, 1));
         assert!(requested.is_of("p", "default", "n2") && !requested.is_of("p", "other", "n2"));
         assert!(!requested.is_of("p", "default", "n1"));
-        assert_eq!(requested.go("p").as_deref(), Some("n2"));
-        assert_eq!((requested.go("p"), left(&requested, "n2")), (None, (8000, 1024, 2)));
+        assert_eq!(requested.remove("p").as_deref(), Some("n2"));
+        assert_eq!((requested.remove("p"), left(&requested, "n2")), (None, (8000, 1024, 2)));
         assert_eq!(node.lacks(&wanted), None);
         let gpus = Resources { others: [("nvidia.com/gpu".into(), 1)].into(), ..wanted };
         assert_eq!(node.lacks(&gpus), Some("nvidia.com/gpu"));

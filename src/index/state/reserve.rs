@@ -127,7 +127,7 @@ impl ClusterState {
             self.known_node(&reservation.planned.node).unwrap_or_else(|| reservation.planned.node.as_str().into());
         self.queue.remove(uid);
         let Demand { namespace, requests, .. } = &*reservation.demand;
-        let mut touched = self.move_in(uid, namespace, &node, requests);
+        let mut touched = self.add_to_node(uid, namespace, &node, requests);
         self.reserved.entry(Arc::clone(&node)).or_default().insert(Arc::clone(uid));
         let demand = Arc::clone(&reservation.demand);
         self.pods.insert(Arc::clone(uid), Pod::new(&demand, State::Reserved(Box::new(reservation))));
@@ -175,7 +175,7 @@ impl ClusterState {
         let node = reservation.planned.node.clone();
         let uid = Arc::clone(&demand.uid);
         self.wait(&demand);
-        self.move_out(&uid);
+        self.remove_from_node(&uid);
         self.unlist(&uid, &node)
     }
 
@@ -198,7 +198,7 @@ impl ClusterState {
                 touched.extend(self.turn_down(&uid, now));
             } else {
                 self.wait(&demand);
-                self.move_out(&uid);
+                self.remove_from_node(&uid);
                 if self.queue.rests(&uid, now) {
                     self.queue.remove(&uid);
                 }
@@ -238,6 +238,6 @@ impl ClusterState {
                 self.reserved.insert(Arc::clone(&node), reserved);
             }
         }
-        self.left(uid, node).into_iter().collect()
+        self.node_left(uid, node).into_iter().collect()
     }
 }

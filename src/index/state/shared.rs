@@ -62,12 +62,12 @@ impl SharedValues {
     }
 
     /// Counts the cards of a report, by the numbers of their kinds.
-    pub(crate) fn come(&mut self, kinds: &[u16]) {
+    pub(crate) fn add(&mut self, kinds: &[u16]) {
         self.change(kinds, |cards| cards + 1);
     }
 
     /// Takes the cards of a former report out of the count.
-    pub(crate) fn go(&mut self, kinds: &[u16]) {
+    pub(crate) fn remove(&mut self, kinds: &[u16]) {
         self.change(kinds, |cards| cards.saturating_sub(1));
     }
 

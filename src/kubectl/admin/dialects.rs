@@ -13,7 +13,7 @@ use crate::view::inspect::NodeView;
 /// One in the configuration: its name, with the settings that aren't the defaults.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Written {
+enum DialectEntry {
     Name(&'static str),
     Map(FlowMap<Settings>),
 }
@@ -46,14 +46,14 @@ const MOST: usize = 3;
 
 /// The list in YAML, on one line, as `dialects` of the configuration and `--dialects` take it.
 pub(crate) fn written(dialects: &[&Dialect]) -> String {
-    let list: Vec<Written> = dialects.iter().copied().map(shortest).collect();
+    let list: Vec<DialectEntry> = dialects.iter().copied().map(shortest).collect();
     let text = serde_saphyr::to_string(&FlowSeq(list)).expect("texts, numbers and truth values are YAML");
     text.trim_end().to_owned()
 }
 
-fn shortest(dialect: &Dialect) -> Written {
+fn shortest(dialect: &Dialect) -> DialectEntry {
     let name = dialect.name();
-    let Ok(Value::Object(mut others)) = serde_json::to_value(dialect) else { return Written::Name(name) };
+    let Ok(Value::Object(mut others)) = serde_json::to_value(dialect) else { return DialectEntry::Name(name) };
     let keys: Vec<String> = others.keys().filter(|key| *key != "name").cloned().collect();
     for key in keys {
         let mut without = others.clone();
@@ -63,7 +63,7 @@ fn shortest(dialect: &Dialect) -> Written {
         }
     }
     others.remove("name");
-    if others.is_empty() { Written::Name(name) } else { Written::Map(FlowMap(Settings { name, others })) }
+    if others.is_empty() { DialectEntry::Name(name) } else { DialectEntry::Map(FlowMap(Settings { name, others })) }
 }
 
 /// Dialects whose systems' nodes count memory in another unit.

@@ -38,7 +38,7 @@ pub(super) struct Directories {
 
 /// Directories of one container.
 #[derive(Debug)]
-pub struct Container {
+pub struct ContainerDirectories {
     root: PathBuf,
     is_new: bool,
 }
@@ -107,9 +107,9 @@ impl Directories {
     }
 
     /// Makes those directories of the container that are missing, with room for a region of so many cards.
-    pub(super) fn make(&self, nonce: Nonce, cards: usize) -> Result<Container, SetupError> {
+    pub(super) fn make(&self, nonce: Nonce, cards: usize) -> Result<ContainerDirectories, SetupError> {
         let root = self.path(nonce);
-        let container = Container { is_new: self.make_root(&root)?, root };
+        let container = ContainerDirectories { is_new: self.make_root(&root)?, root };
         make(&container.limits(), 0o755)?;
         let region = container.region();
         // The processes of a pod run as any user, and none may remove another's file.
@@ -237,9 +237,9 @@ impl Directories {
     }
 }
 
-// === impl Container ===
+// === impl ContainerDirectories ===
 
-impl Container {
+impl ContainerDirectories {
     /// Directory that contains both; not mounted into the container.
     pub fn root(&self) -> &Path {
         &self.root

@@ -14,7 +14,7 @@ pub(crate) fn keep(path: &Path, content: &[u8]) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) && fs::read(path)? == content {
         return Ok(());
     }
-    make_way(path)?;
+    remove_directory_at(path)?;
     replace(path, content)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn link(source: &Path, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => fs::hard_link(source, &temporary)?,
     }
-    make_way(path)?;
+    remove_directory_at(path)?;
     fs::rename(temporary, path)
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn not_there(error: io::Error) -> io::Result<()> {
 }
 
 /// Removes an empty directory at `path`: a runtime makes one of a mount source that is missing, and no file replaces it.
-fn make_way(path: &Path) -> io::Result<()> {
+fn remove_directory_at(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir(path),
         _ => Ok(()),

@@ -30,7 +30,7 @@ use self::shim::Library;
 pub use self::shim::Shim;
 use crate::config::{Config, ConfigError};
 use crate::container::clock::pages;
-use crate::container::directories::Container;
+use crate::container::directories::ContainerDirectories;
 use divvy_mps::MpsDirectory;
 
 /// Isolation tier as served on this node.
@@ -54,12 +54,12 @@ pub trait Isolation: fmt::Debug + Send + Sync {
     }
 
     /// Makes files that the container needs in its directories, except valid ones that exist. The container may be running.
-    fn prepare(&self, _container: &Container, _shares: &[(CardId, Share)]) -> Result<(), SetupError> {
+    fn prepare(&self, _container: &ContainerDirectories, _shares: &[(CardId, Share)]) -> Result<(), SetupError> {
         Ok(())
     }
 
     /// Mounts of the container beside its directories.
-    fn mounts(&self, _container: &Container, _shares: &[(CardId, Share)]) -> Vec<Mount> {
+    fn mounts(&self, _container: &ContainerDirectories, _shares: &[(CardId, Share)]) -> Vec<Mount> {
         Vec::new()
     }
 
@@ -95,7 +95,7 @@ struct Row {
 type Installed = Result<Box<dyn Isolation>, SetupError>;
 
 /// What the node has of what tiers need, or what is wrong and what to do.
-struct Found {
+struct NodeSupport {
     library: Result<String, String>,
     service: Result<String, String>,
 }
@@ -154,7 +154,7 @@ pub fn select(config: &Config) -> Result<Selection, ConfigError> {
         mig::check(config)?;
     }
     config.check_oversubscription()?;
-    let found = Found::new(config);
+    let found = NodeSupport::new(config);
     let chosen = configured.unwrap_or_else(|| found.strongest());
     let of_some_gpus = config.card_overrides.tier().filter(|tier| *tier > chosen);
     let tier = of_some_gpus.unwrap_or(chosen);
@@ -211,9 +211,9 @@ pub fn remove(config: &Config) -> io::Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
-// === impl Found ===
+// === impl NodeSupport ===
 
-impl Found {
+impl NodeSupport {
     fn new(config: &Config) -> Self {
         Self {
             library: Library::read(config).map(|_library| config.libdivvy_path.display().to_string()),

@@ -13,14 +13,14 @@ use rustix::fs::{FallocateFlags, fallocate};
 use uuid::Uuid;
 
 pub(crate) use self::reader::{Lock, RegionError, RegionReader};
-use super::directories::Container;
+use super::directories::ContainerDirectories;
 use super::files::{self, not_there};
 
 /// The processes of a container run as any user.
 const MODE: u32 = 0o666;
 
 /// Makes the container's region for so many cards, unless there is one that will do: processes may be using it.
-pub(super) fn ensure(container: &Container, cards: usize) -> io::Result<()> {
+pub(super) fn ensure(container: &ContainerDirectories, cards: usize) -> io::Result<()> {
     let path = container.region().join(REGION_FILE);
     let generation = if container.is_new() {
         0
@@ -32,7 +32,7 @@ pub(super) fn ensure(container: &Container, cards: usize) -> io::Result<()> {
             _ => next_generation(container)?,
         }
     };
-    make_way(&path)?;
+    put_directory_aside(&path)?;
     // Renamed when it is complete. Made beside it, as nothing is renamed from one file system to another; its name is new, as the
     // tenant may have put anything behind an old one.
     let temporary = container.region().join(format!(".{}", Uuid::new_v4().simple()));
@@ -58,7 +58,7 @@ fn set_mode(file: &File) -> io::Result<()> {
 }
 
 /// Generation of a new region: how often it was made before. The tenant may have overwritten the number in the old one.
-fn next_generation(container: &Container) -> io::Result<u64> {
+fn next_generation(container: &ContainerDirectories) -> io::Result<u64> {
     let file = container.root().join("generation");
     let last = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0_u64);
     let next = last.wrapping_add(1);
@@ -68,7 +68,7 @@ fn next_generation(container: &Container) -> io::Result<u64> {
 
 /// A file takes the place of anything but a directory. That is put aside, and goes with the container: emptying it may take
 /// long.
-fn make_way(path: &Path) -> io::Result<()> {
+fn put_directory_aside(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::rename(path, path.with_extension(Uuid::new_v4().simple().to_string())),
         Ok(_) => Ok(()),

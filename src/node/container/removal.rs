@@ -83,7 +83,7 @@ pub(super) fn empty(dead: &Path) -> io::Result<()> {
         let mut failed = None;
         for entry in entries {
             let path = entry?.path();
-            match turn(&path) {
+            match remove_some(&path) {
                 Ok(Progress::Gone) => {}
                 Ok(Progress::More) => more = true,
                 Err(error) => {
@@ -98,7 +98,7 @@ pub(super) fn empty(dead: &Path) -> io::Result<()> {
 }
 
 /// Removes some of what is at `path`. Fails where nothing more can be removed.
-fn turn(path: &Path) -> io::Result<Progress> {
+fn remove_some(path: &Path) -> io::Result<Progress> {
     let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     if remove(CWD, &name)? {
         return Ok(Progress::Gone);

@@ -19,28 +19,28 @@ use crate::eligible::Wishes;
 use crate::node_state::NodeState;
 use crate::nodes::score::NodeScore;
 use crate::pod::PodRequest;
-use crate::policy::{self, Cost, Lot, Policy, Spot};
+use crate::policy::{self, CandidateCard, CardTraits, Cost, Policy};
 use crate::reason::Lacking;
 
 /// Numbers of the cards of some nodes.
 #[derive(Clone, Debug, Default)]
 pub struct CardTable {
-    sites: Vec<Site>,
+    totals: Vec<NodeTotals>,
     /// One entry a card, node after node: all that is read of most cards.
     free: Vec<CardFree>,
-    spots: Vec<Spot>,
+    traits: Vec<CardTraits>,
 }
 
 /// One node of these.
 #[derive(Clone, Copy, Debug)]
 pub struct CardRow<'a> {
     free: &'a [CardFree],
-    spots: &'a [Spot],
-    site: &'a Site,
+    traits: &'a [CardTraits],
+    totals: &'a NodeTotals,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Site {
+struct NodeTotals {
     /// Where its cards end; they begin where those of the node before it end.
     end: usize,
     /// How full its cards are together, in thousandths of one.
@@ -140,49 +140,49 @@ impl<'a> AnyPod<'a> {
 impl CardTable {
     /// A table of one node.
     pub fn new(state: &NodeState) -> Self {
-        let (free, spots) = policy::spots(state);
-        let least = spots.iter().map(|spot| spot.memory).min().unwrap_or_default();
+        let (free, traits) = policy::traits(state);
+        let least = traits.iter().map(|traits| traits.memory).min().unwrap_or_default();
         let bounds = (least, free.iter().copied().fold(CardFree::default(), CardFree::or));
         let left = |of| Oversubscription { host_memory: state.host_memory_left(), ..of };
-        let site = Site {
+        let totals = NodeTotals {
             end: state.cards().len(),
             load: policy::load(state),
             undivided: state.node.undivided,
             oversubscription: state.node.oversubscription.map(left),
             bounds,
         };
-        Self { sites: vec![site], free, spots }
+        Self { totals: vec![totals], free, traits }
     }
 
     /// The node at this position.
     #[inline]
     pub fn at(&self, at: usize) -> Option<CardRow<'_>> {
         let range = self.range(at);
-        let site = self.sites.get(at)?;
-        Some(CardRow { free: &self.free[range.clone()], spots: &self.spots[range], site })
+        let totals = self.totals.get(at)?;
+        Some(CardRow { free: &self.free[range.clone()], traits: &self.traits[range], totals })
     }
 
     /// Puts the first of these nodes in the place of another, and nodes without cards in all places before it that
     /// there aren't yet.
     pub fn put(&mut self, at: usize, node: Self) {
         let last = self.free.len();
-        while self.sites.len() <= at {
-            self.sites.push(Site { end: last, ..Site::default() });
+        while self.totals.len() <= at {
+            self.totals.push(NodeTotals { end: last, ..NodeTotals::default() });
         }
         let range = self.range(at);
         let before = range.len();
         let after = node.free.len();
         self.free.splice(range.clone(), node.free);
-        self.spots.splice(range, node.spots);
-        self.sites[at..].iter_mut().for_each(|site| site.end = site.end + after - before);
-        if let Some(site) = node.sites.into_iter().next() {
-            self.sites[at] = Site { end: self.sites[at].end, ..site };
+        self.traits.splice(range, node.traits);
+        self.totals[at..].iter_mut().for_each(|totals| totals.end = totals.end + after - before);
+        if let Some(totals) = node.totals.into_iter().next() {
+            self.totals[at] = NodeTotals { end: self.totals[at].end, ..totals };
         }
     }
 
     #[inline]
     fn range(&self, at: usize) -> Range<usize> {
-        let end = |at: usize| self.sites.get(at).map_or(self.free.len(), |site| site.end);
+        let end = |at: usize| self.totals.get(at).map_or(self.free.len(), |totals| totals.end);
         at.checked_sub(1).map_or(0, end)..end(at)
     }
 }
@@ -213,7 +213,7 @@ impl<'g> CardRow<'g> {
         least: Option<&NodeScore>,
     ) -> Option<(usize, NodeScore)> {
         let OneRequest { request, profile, preferences, wishes } = &pod.one;
-        let (memory, free) = self.site.bounds;
+        let (memory, free) = self.totals.bounds;
         let terms = self.terms::<WHOLE>(preferences)?;
         if !free.fits(&request.share_of(memory, terms.sharing)) {
             return None;
@@ -224,11 +224,11 @@ impl<'g> CardRow<'g> {
         let mut most = least.filter(|_| by_one).map_or([u64::MAX; 3], |score| second_to_fourth(&score.plan.0));
         let mut best = None::<(Cost, usize, Share)>;
         for (at, share) in self.taking::<WHOLE>(request, *profile, terms) {
-            let lot = self.lot(at);
-            if !lot.may_cost(by, &share, most) {
+            let candidate = self.candidate(at);
+            if !candidate.may_cost(by, &share, most) {
                 continue;
             }
-            let cost = lot.cost(by, &share, || &node().cards[at]);
+            let cost = candidate.cost(by, &share, || &node().cards[at]);
             let is_better = second_to_fourth(&cost) <= most && best.is_none_or(|(least, ..)| cost < least);
             if is_better && is_open(&node, at, *profile, wishes.as_ref()) {
                 best = Some((cost, at, share));
@@ -236,7 +236,7 @@ impl<'g> CardRow<'g> {
             }
         }
         best.map(|(cost, at, share)| {
-            let cost = if by_one { cost } else { self.lot(at).cost(&pod.nodes, &share, || &node().cards[at]) };
+            let cost = if by_one { cost } else { self.candidate(at).cost(&pod.nodes, &share, || &node().cards[at]) };
             (at, self.score(cost, &pod.nodes))
         })
     }
@@ -277,12 +277,12 @@ impl<'g> CardRow<'g> {
     /// Amounts that the cards lack for a pod that none of them can take; `None` where these numbers don't suffice to tell.
     pub fn lacking(self, pod: &OneCard<'_>) -> Option<Lacking> {
         let OneRequest { request, profile, wishes, .. } = &pod.one;
-        if wishes.is_some() || profile.is_some() || self.site.undivided || self.free.is_empty() {
+        if wishes.is_some() || profile.is_some() || self.totals.undivided || self.free.is_empty() {
             return None;
         }
-        self.free.iter().zip(self.spots).try_fold(Lacking::default(), |lacking, (free, spot)| {
-            let share = request.share_on(spot.memory);
-            let reason = free.lacks(&share, spot.memory_capacity).filter(|_| free.is_plain)?;
+        self.free.iter().zip(self.traits).try_fold(Lacking::default(), |lacking, (free, traits)| {
+            let share = request.share_on(traits.memory);
+            let reason = free.lacks(&share, traits.memory_capacity).filter(|_| free.is_plain)?;
             Some(lacking.with(&reason))
         })
     }
@@ -305,19 +305,19 @@ impl<'g> CardRow<'g> {
         let AnyPod { pod, wishes, nodes } = several;
         let terms = self.terms::<WHOLE>(pod.preferences);
         let mut least = Cost::default();
-        let mut lots: Vec<(Lot<'_>, Share)> = Vec::with_capacity(self.free.len());
+        let mut candidates: Vec<(CandidateCard<'_>, Share)> = Vec::with_capacity(self.free.len());
         for (container, request) in claiming(pod) {
             let profile = container.profile.as_ref();
             let wanted = request.cards as usize;
             let taking = self.taking::<WHOLE>(&request, profile, terms?);
             let taking = taking.filter(|(at, _)| is_open(&node, *at, profile, wishes.as_ref()));
-            lots.clear();
-            lots.extend(taking.map(|(at, share)| (self.lot(at), share)));
-            if lots.len() < wanted {
+            candidates.clear();
+            candidates.extend(taking.map(|(at, share)| (self.candidate(at), share)));
+            if candidates.len() < wanted {
                 return None;
             }
             // Containers may share their cards, so what the dearest of them costs is all that is certain.
-            let cost = policy::least(nodes, &lots, wanted);
+            let cost = policy::least(nodes, &candidates, wanted);
             least.iter_mut().zip(cost).for_each(|(least, cost)| *least = cost.max(*least));
         }
         Some(self.score(least, nodes))
@@ -326,13 +326,13 @@ impl<'g> CardRow<'g> {
     /// Whether the pod takes these cards whole; as [`sharing`](crate::sharing).
     #[inline]
     fn is_whole(self, preferences: &Preferences) -> bool {
-        self.site.undivided || preferences.wants_instances()
+        self.totals.undivided || preferences.wants_instances()
     }
 
     /// How a pod with these preferences shares the cards; `None`: the node serves no such pods.
     #[inline]
     fn terms<const WHOLE: bool>(self, preferences: &Preferences) -> Option<Terms> {
-        let oversubscription = self.site.oversubscription;
+        let oversubscription = self.totals.oversubscription;
         if preferences.oversubscribe && oversubscription.is_none() {
             return None;
         }
@@ -355,22 +355,22 @@ impl<'g> CardRow<'g> {
         let fixed = is_fixed.then(|| request.share_of(Memory::default(), sharing));
         let is_any_part = !WHOLE && sharing == Sharing::Part;
         self.free.iter().enumerate().filter_map(move |(at, free)| {
-            let share = fixed.unwrap_or_else(|| request.share_of(self.spots[at].memory, sharing));
-            let is_enough = is_any_part || (request.is_within(self.spots[at].memory) && share.host <= host_memory);
+            let share = fixed.unwrap_or_else(|| request.share_of(self.traits[at].memory, sharing));
+            let is_enough = is_any_part || (request.is_within(self.traits[at].memory) && share.host <= host_memory);
             (is_enough && free.fits(&share) && free.is_plain == is_plain).then_some((at, share))
         })
     }
 
     #[inline]
-    fn lot(self, at: usize) -> Lot<'g> {
-        Lot { free: &self.free[at], spot: &self.spots[at] }
+    fn candidate(self, at: usize) -> CandidateCard<'g> {
+        CandidateCard { free: &self.free[at], traits: &self.traits[at] }
     }
 
     fn score(self, cost: Cost, policy: &Policy) -> NodeScore {
         NodeScore {
             plan: Reverse(cost),
             is_near: false,
-            node: Reverse(policy.node_cost(self.site.load, self.free.len())),
+            node: Reverse(policy.node_cost(self.totals.load, self.free.len())),
         }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Measures of one node alone, each worth less after a pod has come, and a price:
 //!
-//! - [`usable`](NodeOutlook::usable): free capacity that an expected request could use, on average. What is free
+//! - [`usable`](NodeForecast::usable): free capacity that an expected request could use, on average. What is free
 //!   beyond that is a fragment (after FGD, Weng et al., USENIX ATC 2023, whose cards have one dimension).
-//! - [`multi_gpu_slots`](NodeOutlook::multi_gpu_slots): how many requests for several cards the node could take. Few come, so
+//! - [`multi_gpu_slots`](NodeForecast::multi_gpu_slots): how many requests for several cards the node could take. Few come, so
 //!   that the average hardly notices them, and one small pod can leave a node without a slot for them. They are
 //!   [weighted](Forecast::slot_weights) by how scarce such slots are in the whole cluster.
 //! - [`prices`](Forecast::prices): what a model is worth, as requests that name it will need what is free of it.
@@ -24,7 +24,7 @@ use crate::nodes::free_capacity::{FreeCapacity, Hardware, Left, size_of};
 
 use classes::{Classes, Steps, has};
 
-pub use outlook::{Loss, NodeOutlook};
+pub use outlook::{Loss, NodeForecast};
 
 /// The expected requests, worked out for the hardware that there is.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub struct Forecast {
     streams: Vec<Vec<u8>>,
 }
 
-/// Weights of multi-GPU slots, by kind as in [`NodeOutlook::multi_gpu_slots`]: in thousandths of cards, from nothing, where there
+/// Weights of multi-GPU slots, by kind as in [`NodeForecast::multi_gpu_slots`]: in thousandths of cards, from nothing, where there
 /// are plenty, to all the cards of a request. Kinds without a weight are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SlotWeights(Vec<(usize, f64)>);

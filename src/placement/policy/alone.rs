@@ -10,7 +10,7 @@ use crate::node_state::{Held, NodeState};
 
 /// What decides about one card beside what is free of it, and doesn't depend on the pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct CardTraits {
     /// Physical memory.
     pub(crate) memory: Memory,
     pub(crate) memory_capacity: Memory,
@@ -22,14 +22,14 @@ pub(crate) struct Spot {
 
 /// One card, seen by itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lot<'a> {
+pub(crate) struct CandidateCard<'a> {
     pub(crate) free: &'a CardFree,
-    pub(crate) spot: &'a Spot,
+    pub(crate) traits: &'a CardTraits,
 }
 
-// === impl Spot ===
+// === impl CardTraits ===
 
-impl Spot {
+impl CardTraits {
     /// `links_lost` goes with the card when it is used.
     pub(super) fn new(card: &Card, held: &Held, links_lost: u64) -> Self {
         Self {
@@ -44,52 +44,52 @@ impl Spot {
 }
 
 /// What is free of the cards of a node, and the rest.
-pub(crate) fn spots(state: &NodeState) -> (Vec<CardFree>, Vec<Spot>) {
+pub(crate) fn traits(state: &NodeState) -> (Vec<CardFree>, Vec<CardTraits>) {
     let mut free_sets = FreeSets::new(state);
     let mut lost = |at| free_sets.lost(&state.node.links, &[(at, Share::default())]);
-    let spots = state.each().enumerate().map(|(at, (card, held))| Spot::new(card, held, lost(at)));
-    (state.each().map(|(card, held)| CardFree::new(card, held)).collect(), spots.collect())
+    let traits = state.each().enumerate().map(|(at, (card, held))| CardTraits::new(card, held, lost(at)));
+    (state.each().map(|(card, held)| CardFree::new(card, held)).collect(), traits.collect())
 }
 
-// === impl Lot ===
+// === impl CandidateCard ===
 
-impl Lot<'_> {
+impl CandidateCard<'_> {
     /// As [`Judge::cost`](super::Judge::cost) of a plan that puts the share on this card, and nothing else.
     pub(crate) fn cost<'c>(self, policy: &Policy, share: &Share, card: impl Fn() -> &'c Card) -> Cost {
-        let Self { free, spot } = self;
+        let Self { free, traits } = self;
         let busy = u64::from(free.busy);
         match policy.name {
-            PolicyName::Binpack => [0, busy, spot.emptiness.into(), 0, spot.links_lost],
-            PolicyName::Spread => [0, busy, spread::crowding(spot, free, share), 0, spot.links_lost],
+            PolicyName::Binpack => [0, busy, traits.emptiness.into(), 0, traits.links_lost],
+            PolicyName::Spread => [0, busy, spread::crowding(traits, free, share), 0, traits.links_lost],
             PolicyName::Random => [0, random::chance_of(policy.seed, card()), 0, 0, 0],
-            PolicyName::LeastFragmentation => [0, busy, free.leftover(), 0, spot.links_lost],
-            PolicyName::Topology => [0, busy, 0, spot.links_lost, free.leftover()],
+            PolicyName::LeastFragmentation => [0, busy, free.leftover(), 0, traits.links_lost],
+            PolicyName::Topology => [0, busy, 0, traits.links_lost, free.leftover()],
         }
     }
 
     /// Whether that may be no more than `most` by the second to the fourth criterion; the first is nothing. Takes less
     /// time.
     pub(crate) fn may_cost(self, policy: &Policy, share: &Share, most: [u64; 3]) -> bool {
-        let Self { free, spot } = self;
+        let Self { free, traits } = self;
         let busy = u64::from(free.busy);
         let second_and_third = [most[0], most[1]];
         match policy.name {
-            PolicyName::Binpack => [busy, spot.emptiness.into()] <= second_and_third,
-            PolicyName::Spread => [busy, spread::crowding(spot, free, share)] <= second_and_third,
+            PolicyName::Binpack => [busy, traits.emptiness.into()] <= second_and_third,
+            PolicyName::Spread => [busy, spread::crowding(traits, free, share)] <= second_and_third,
             PolicyName::LeastFragmentation => [busy, free.leftover()] <= second_and_third,
             PolicyName::Random => true,
-            PolicyName::Topology => [busy, 0, spot.links_lost] <= most,
+            PolicyName::Topology => [busy, 0, traits.links_lost] <= most,
         }
     }
 
     /// What the card adds to a criterion that adds up card by card, whatever else a plan does.
     pub(super) fn adds(self, criterion: Criterion, share: &Share) -> u64 {
-        let Self { free, spot } = self;
+        let Self { free, traits } = self;
         match criterion {
             Criterion::Busy => free.busy.into(),
-            Criterion::Emptiness => spot.emptiness.into(),
+            Criterion::Emptiness => traits.emptiness.into(),
             Criterion::Leftover => free.leftover(),
-            Criterion::Crowding => spread::crowding(spot, free, share),
+            Criterion::Crowding => spread::crowding(traits, free, share),
             _ => 0,
         }
     }
@@ -97,14 +97,14 @@ impl Lot<'_> {
 
 /// What every plan costs at least that puts shares on `wanted` of these cards, whatever else it does: criteria that add
 /// up card by card, each at its least.
-pub(crate) fn least(policy: &Policy, taking: &[(Lot<'_>, Share)], wanted: usize) -> Cost {
+pub(crate) fn least(policy: &Policy, taking: &[(CandidateCard<'_>, Share)], wanted: usize) -> Cost {
     let mut least = Cost::default();
     for (least, criterion) in least.iter_mut().zip(Criterion::of_policy(policy.name)) {
         use Criterion::{Busy, Crowding, Emptiness, Leftover};
         if !matches!(criterion, Busy | Emptiness | Leftover | Crowding) {
             continue;
         }
-        let mut costs: Vec<u64> = taking.iter().map(|(lot, share)| lot.adds(*criterion, share)).collect();
+        let mut costs: Vec<u64> = taking.iter().map(|(candidate, share)| candidate.adds(*criterion, share)).collect();
         costs.sort_unstable();
         *least = costs.iter().take(wanted).fold(0, |sum: u64, cost| sum.saturating_add(*cost));
     }

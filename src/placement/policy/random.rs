@@ -5,20 +5,21 @@ use divvy_api::Card;
 use super::Outcome;
 
 /// A number that the seed gives to a card; it follows the card's UUID, so that nodes differ.
-pub(super) fn ticket(seed: u64, card: &Card) -> u64 {
+pub(super) fn random_number(seed: u64, card: &Card) -> u64 {
     card.id.as_str().bytes().fold(mixed(seed), |state, byte| mixed(state ^ u64::from(byte)))
 }
 
 /// A number for the latest choice.
-pub(super) fn chance(tickets: &[u64], outcome: &Outcome) -> u64 {
+pub(super) fn chance(random_numbers: &[u64], outcome: &Outcome) -> u64 {
     let latest = outcome.sets.iter().enumerate().rfind(|(_, set)| !set.is_empty());
-    let ticket = |(step, set): (usize, &Vec<usize>)| Some(mixed(tickets.get(*set.last()?)? ^ step as u64));
-    latest.and_then(ticket).unwrap_or(0)
+    let random_number =
+        |(step, set): (usize, &Vec<usize>)| Some(mixed(random_numbers.get(*set.last()?)? ^ step as u64));
+    latest.and_then(random_number).unwrap_or(0)
 }
 
 /// The number for the choice of this card alone.
 pub(super) fn chance_of(seed: u64, card: &Card) -> u64 {
-    mixed(ticket(seed, card))
+    mixed(random_number(seed, card))
 }
 
 /// One step of SplitMix64 (Steele, Lea, Flood 2014): every bit of the state reaches every bit of the result.

@@ -2,7 +2,7 @@
 
 use divvy_api::{Card, Cores, Memory, Share};
 
-use super::alone::Spot;
+use super::alone::CardTraits;
 use super::permille;
 use crate::card_free::CardFree;
 use crate::node_state::Held;
@@ -14,18 +14,18 @@ pub(super) fn load(card: &Card, held: &Held) -> u64 {
 }
 
 /// What a share adds to the square of a card's load, so that one more request costs least where there is least.
-pub(super) fn crowding(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
-    let before = load_with(spot, free, &Share::default());
-    let after = load_with(spot, free, share);
+pub(super) fn crowding(traits: &CardTraits, free: &CardFree, share: &Share) -> u64 {
+    let before = load_with(traits, free, &Share::default());
+    let after = load_with(traits, free, share);
     (after * after).saturating_sub(before * before)
 }
 
 /// How full a card is with one more share. What is held beyond the capacity isn't free either way, and fuller than full is full.
-fn load_with(spot: &Spot, free: &CardFree, share: &Share) -> u64 {
-    let memory = spot.memory_capacity.saturating_sub(free.memory).saturating_add(share.on_card());
-    let cores = spot.cores_capacity.saturating_sub(free.cores).saturating_add(share.cores);
-    let capacity = (spot.memory_capacity, spot.cores_capacity);
-    if spot.is_exclusive || share.exclusive { 1000 } else { filled((memory, cores), capacity) }
+fn load_with(traits: &CardTraits, free: &CardFree, share: &Share) -> u64 {
+    let memory = traits.memory_capacity.saturating_sub(free.memory).saturating_add(share.on_card());
+    let cores = traits.cores_capacity.saturating_sub(free.cores).saturating_add(share.cores);
+    let capacity = (traits.memory_capacity, traits.cores_capacity);
+    if traits.is_exclusive || share.exclusive { 1000 } else { filled((memory, cores), capacity) }
 }
 
 fn filled((memory, cores): (Memory, Cores), (memory_capacity, cores_capacity): (Memory, Cores)) -> u64 {

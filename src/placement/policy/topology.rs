@@ -10,7 +10,7 @@ use crate::node_state::{Held, NodeState};
 use crate::problem::Problem;
 
 /// How well the cards of each container can be linked at best.
-pub(super) struct Bonds {
+pub(super) struct BestLinks {
     /// By step the cards that it could have if it were alone; none where it makes no difference which.
     open: Vec<CardSet>,
     /// The rank of the best worst link by a set, how many cards it misses, and those that they may be: a search meets the
@@ -36,9 +36,9 @@ pub(super) fn looseness(links: &Links, set: &[usize]) -> u64 {
     pairs.map(|(a, b)| Link::BEST_RANK - links.get(a, b).rank()).sum()
 }
 
-// === impl Bonds ===
+// === impl BestLinks ===
 
-impl Bonds {
+impl BestLinks {
     pub(super) fn new(problem: &Problem<'_>) -> Self {
         let count = problem.cards().len();
         let cards = if problem.links().vary() && count <= LINKED_CARDS { 0..count } else { 0..0 };

@@ -71,13 +71,13 @@ struct Owner {
 struct Spec {
     node_name: Option<String>,
     scheduler_name: Option<String>,
-    init_containers: Option<Vec<Written>>,
-    containers: Option<Vec<Written>>,
+    init_containers: Option<Vec<ManifestContainer>>,
+    containers: Option<Vec<ManifestContainer>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(expecting = "an object")]
-struct Written {
+struct ManifestContainer {
     name: Option<String>,
     resources: Option<Resources>,
     env: Option<Vec<Variable>>,
@@ -175,7 +175,7 @@ impl Template {
     }
 }
 
-impl Written {
+impl ManifestContainer {
     fn read(self, field: String, is_app: bool) -> Container {
         let text = |amount: Value| match amount {
             Value::Null => "0".to_owned(),

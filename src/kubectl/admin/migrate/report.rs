@@ -106,7 +106,7 @@ impl MigrateReport {
         let workloads: Vec<Workload> = workloads.into_values().collect();
         let mut report = Self {
             version: "v1",
-            limits: lost(&objects.limits, &foreign, &workloads, names),
+            limits: lost_limits(&objects.limits, &foreign, &workloads, names),
             new_limits: new(&objects.limits, &workloads),
             warnings: warnings(objects, dialects, &foreign),
             nodes: nodes(&objects.nodes, &pods_of, &foreign, names),
@@ -143,7 +143,12 @@ fn nodes(
 
 /// Limits of resources that no pod names once it is translated, and those that a system counts by itself: Kubernetes counts
 /// requests of such resources alone.
-fn lost(limits: &[Limit], foreign: &BTreeSet<String>, workloads: &[Workload], names: &ResourceNames) -> Vec<Affected> {
+fn lost_limits(
+    limits: &[Limit],
+    foreign: &BTreeSet<String>,
+    workloads: &[Workload],
+    names: &ResourceNames,
+) -> Vec<Affected> {
     let counting = ALL.into_iter().find(|system| system.counts_limits);
     let is_counted = counting.is_some_and(|system| workloads.iter().any(|workload| workload.system == system.name));
     let of = |limit: &Limit| {
@@ -294,7 +299,7 @@ fn becomes(pod: &Pod, translation: Option<&Translation>, config: &SchedulingConf
         let spec = ContainerSpec { name: container.name.clone(), kind, index, limits };
         let request = normalise(names, *defaults, &spec).map_err(|error| error.to_string())?;
         let profile = profile(names, &spec);
-        parts.extend(request.map(|request| format!("{}: {}", container.name, told(request, profile))));
+        parts.extend(request.map(|request| format!("{}: {}", container.name, described(request, profile))));
     }
     let ours = translation.into_iter().flat_map(|translation| &translation.annotations);
     parts.extend(ours.filter_map(|(key, value)| Some(format!("{key}: {}", value.as_ref()?))));
@@ -302,7 +307,7 @@ fn becomes(pod: &Pod, translation: Option<&Translation>, config: &SchedulingConf
 }
 
 /// A request in words. Instances are of a MIG profile, and no whole GPUs.
-fn told(request: GpuRequest, profile: Option<MigProfile>) -> String {
+fn described(request: GpuRequest, profile: Option<MigProfile>) -> String {
     let Some(profile) = profile else { return request.to_string() };
     match request.cards {
         1 if request == GpuRequest::whole(1) => format!("1 whole MIG instance {profile}"),

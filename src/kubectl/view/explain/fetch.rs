@@ -17,7 +17,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde::Deserialize as _;
 
-use super::file::Written;
+use super::file::FilePod;
 use crate::cluster::{Cluster, Refusal};
 use crate::view::inspect::NodeView;
 
@@ -46,11 +46,11 @@ pub(super) async fn pod(cluster: &Cluster, namespace: &str, name: &str) -> anyho
 /// A pod from a file, with what admission would fill in.
 pub(super) async fn complete(
     cluster: &Cluster,
-    written: Written,
+    written: FilePod,
     namespace: impl Fn() -> String,
     remarks: &mut Vec<String>,
 ) -> PodView {
-    let Written { mut pod, priority_class } = written;
+    let FilePod { mut pod, priority_class } = written;
     if pod.namespace.is_empty() {
         pod.namespace = namespace();
     }

@@ -12,7 +12,7 @@ use crate::manifests::{self, template};
 
 /// What a file says of a pod.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct FilePod {
     /// The pod. A workload's pod has the workload's name; the namespace may be missing.
     pub(super) pod: PodView,
     /// Whose value is its priority.
@@ -20,7 +20,7 @@ pub(super) struct Written {
 }
 
 /// Reads the only pod of a file; `-` is standard input.
-pub(super) fn read(path: &Path) -> anyhow::Result<Written> {
+pub(super) fn read(path: &Path) -> anyhow::Result<FilePod> {
     manifests::read(path)
         .map_err(anyhow::Error::from)
         .and_then(|text| only_pod(&text))
@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Written> {
 }
 
 /// The only pod of a text of one or more documents.
-pub(super) fn only_pod(text: &str) -> anyhow::Result<Written> {
+pub(super) fn only_pod(text: &str) -> anyhow::Result<FilePod> {
     let documents = manifests::documents(text)?;
     let with_pods: Vec<(&Value, Cow<'_, Value>)> =
         documents.iter().filter_map(|object| Some((object, template(object)?))).collect();
@@ -51,5 +51,5 @@ pub(super) fn only_pod(text: &str) -> anyhow::Result<Written> {
     let priority_class = template["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty());
     // What a pod was is no matter of what it would be.
     let has_priority = template["spec"]["priority"].is_i64();
-    Ok(Written { pod, priority_class: priority_class.filter(|_| !has_priority).map(str::to_owned) })
+    Ok(FilePod { pod, priority_class: priority_class.filter(|_| !has_priority).map(str::to_owned) })
 }

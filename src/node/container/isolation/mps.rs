@@ -21,7 +21,7 @@ use divvy_node_core::ports::{Mount, SetupError};
 
 use super::Isolation;
 use super::shim::{self, Shim};
-use crate::container::directories::{Container, mount};
+use crate::container::directories::{ContainerDirectories, mount};
 use divvy_mps::MpsDirectory;
 
 /// Tier `mps`, on top of the shim.
@@ -69,11 +69,11 @@ impl Isolation for Mps {
         self.service.supervisor().err()
     }
 
-    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), SetupError> {
+    fn prepare(&self, container: &ContainerDirectories, shares: &[(CardId, Share)]) -> Result<(), SetupError> {
         self.shim.prepare(container, shares)
     }
 
-    fn mounts(&self, container: &Container, shares: &[(CardId, Share)]) -> Vec<Mount> {
+    fn mounts(&self, container: &ContainerDirectories, shares: &[(CardId, Share)]) -> Vec<Mount> {
         let writable = |path, source: PathBuf| Mount { read_only: false, ..mount(path, &source) };
         let mut mounts = self.shim.mounts(container, shares);
         mounts.push(writable(MPS_PIPE_MOUNT, self.service.pipe()));

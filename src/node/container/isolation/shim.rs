@@ -31,7 +31,7 @@ use tracing::warn;
 use super::Isolation;
 use crate::config::Config;
 use crate::container::clock::pages::ClockPages;
-use crate::container::directories::{Container, container_root, mount};
+use crate::container::directories::{ContainerDirectories, container_root, mount};
 use crate::container::files::{self, not_there, state};
 use crate::container::region;
 
@@ -116,7 +116,7 @@ impl Shim {
     }
 
     /// The container's own name of the library.
-    fn library_of(&self, container: &Container) -> PathBuf {
+    fn library_of(&self, container: &ContainerDirectories) -> PathBuf {
         let nonce = container.root().file_name().unwrap_or_default();
         self.library.with_file_name(nonce).with_extension(END)
     }
@@ -145,7 +145,7 @@ impl Isolation for Shim {
         Tier::Shim
     }
 
-    fn prepare(&self, container: &Container, shares: &[(CardId, Share)]) -> Result<(), SetupError> {
+    fn prepare(&self, container: &ContainerDirectories, shares: &[(CardId, Share)]) -> Result<(), SetupError> {
         if !is_needed(shares) {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl Isolation for Shim {
         Ok(())
     }
 
-    fn mounts(&self, container: &Container, shares: &[(CardId, Share)]) -> Vec<Mount> {
+    fn mounts(&self, container: &ContainerDirectories, shares: &[(CardId, Share)]) -> Vec<Mount> {
         if !is_needed(shares) {
             return Vec::new();
         }

@@ -127,8 +127,8 @@ proptest! {
         }
         for (at, alone) in alone {
             let (one, other) = (together.at(at).expect("a node"), alone.at(0).expect("a node"));
-            prop_assert_eq!(format!("{:?}{:?}", one.free, one.spots), format!("{:?}{:?}", other.free, other.spots));
-            prop_assert_eq!(one.site.load, other.site.load);
+            prop_assert_eq!(format!("{:?}{:?}", one.free, one.traits), format!("{:?}{:?}", other.free, other.traits));
+            prop_assert_eq!(one.totals.load, other.totals.load);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::nodes::free_capacity::FreeCapacity;
 
 /// Use of a node's free capacity to the expected requests.
 #[derive(Clone, Debug, Default)]
-pub struct NodeOutlook {
+pub struct NodeForecast {
     free_capacity: FreeCapacity,
     /// Free capacity of all cards, in thousandths of cards.
     size: u32,
@@ -61,7 +61,7 @@ struct Change {
 
 impl Forecast {
     /// Works out the outlook of a node with this free capacity.
-    pub fn node_outlook(&self, free_capacity: FreeCapacity) -> NodeOutlook {
+    pub fn node_forecast(&self, free_capacity: FreeCapacity) -> NodeForecast {
         let fitting: Box<[Classes]> = free_capacity.cards.iter().map(|left| self.fitting(*left)).collect();
         let mut classes = vec![ClassFit::default(); self.classes.len()];
         let mut able = vec![0; self.classes.len()];
@@ -81,7 +81,7 @@ impl Forecast {
                 *slots = self.slots_for(several.class, classes[several.class], free_capacity.cpu_milli);
             }
         }
-        NodeOutlook {
+        NodeForecast {
             size: free_capacity.size(),
             free_capacity,
             usable,
@@ -92,7 +92,7 @@ impl Forecast {
     }
 
     /// Works out the loss if a pod takes so much CPU and these shares, of one card each.
-    pub fn loss(&self, node: &NodeOutlook, cpu_milli: u32, takes: &[(usize, Share)]) -> Loss {
+    pub fn loss(&self, node: &NodeForecast, cpu_milli: u32, takes: &[(usize, Share)]) -> Loss {
         let cpu = node.free_capacity.cpu_milli;
         let cpu_left = cpu.map(|free| free.saturating_sub(cpu_milli));
         let changes: SmallVec<[Change; 1]> = takes.iter().filter_map(|take| self.change(node, take)).collect();
@@ -123,7 +123,7 @@ impl Forecast {
         loss
     }
 
-    fn change(&self, node: &NodeOutlook, take: &(usize, Share)) -> Option<Change> {
+    fn change(&self, node: &NodeForecast, take: &(usize, Share)) -> Option<Change> {
         let (card, before, after) = node.free_capacity.change(take)?;
         let fitted = node.fitting[card];
         Some(Change { size_before: before.size, size_after: after.size, fitted, fits: fitted & self.fitting(after) })
@@ -149,9 +149,9 @@ impl Forecast {
     }
 }
 
-// === impl NodeOutlook ===
+// === impl NodeForecast ===
 
-impl NodeOutlook {
+impl NodeForecast {
     /// Free capacity of each card, in thousandths of one, with the number of its hardware.
     pub fn free_by_hardware(&self) -> impl Iterator<Item = (u16, u32)> {
         self.free_capacity.cards.iter().map(|left| (left.hardware, left.size))

@@ -47,7 +47,7 @@ fn node(cpu_milli: u32, held: &[(u64, u32)]) -> FreeCapacity {
 }
 
 fn usable(forecast: &Forecast, node: &FreeCapacity) -> f64 {
-    forecast.node_outlook(node.clone()).usable
+    forecast.node_forecast(node.clone()).usable
 }
 
 fn close(found: f64, expected: f64) -> bool {
@@ -112,7 +112,7 @@ fn whole_instances_are_usable_by_requests_that_they_hold() {
 #[test]
 fn node_short_of_one_card_counts_as_part_of_a_slot() {
     let two = forecast(&[(whole(2, 4000), 1)]);
-    let slots = |cpu, held: &[(u64, u32)]| two.node_outlook(node(cpu, held)).multi_gpu_slots[0];
+    let slots = |cpu, held: &[(u64, u32)]| two.node_forecast(node(cpu, held)).multi_gpu_slots[0];
     assert!((slots(8000, &[(0, 0); 4]) - 2.0).abs() < 1e-9);
     assert!((slots(7999, &[(0, 0); 4]) - 1.0).abs() < 1e-9, "CPU for one");
     assert!((slots(8000, &[(0, 0), (1, 1)]) - NEARLY).abs() < 1e-9);
@@ -236,7 +236,7 @@ proptest! {
             after.take(*card, share);
         }
         after.take_cpu(milli);
-        let (stand, then) = (forecast.node_outlook(before.clone()), forecast.node_outlook(after.clone()));
+        let (stand, then) = (forecast.node_forecast(before.clone()), forecast.node_forecast(after.clone()));
         prop_assert!(then.usable <= stand.usable + 1e-6);
         prop_assert!(stand.usable <= f64::from(before.size()) + 1e-6);
         prop_assert!(forecast.allocatable(&before).cards <= f64::from(before.size()) + 1e-6, "no more is allocated than there is");

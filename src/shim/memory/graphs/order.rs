@@ -79,11 +79,11 @@ impl Nodes {
     pub(super) unsafe fn read(graph: CUgraph) -> Result<Self, CUresult> {
         let mut count = 0;
         // SAFETY: the caller's guarantee; without room for handles it is the number that is asked for.
-        told(unsafe { cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) })?;
+        recorded(unsafe { cuGraphGetNodes(graph, ptr::null_mut(), &raw mut count) })?;
         let mut nodes = Scratch::with_length(count)?;
         if count > 0 {
             // SAFETY: there is room for so many handles.
-            told(unsafe { cuGraphGetNodes(graph, nodes.first, &raw mut count) })?;
+            recorded(unsafe { cuGraphGetNodes(graph, nodes.first, &raw mut count) })?;
             nodes.items_mut().sort_unstable_by_key(|node| node.addr());
         }
         Ok(Self(nodes))
@@ -188,6 +188,6 @@ impl Nodes {
     }
 }
 
-fn told(result: CUresult) -> Result<(), CUresult> {
+fn recorded(result: CUresult) -> Result<(), CUresult> {
     if result == SUCCESS { Ok(()) } else { Err(result) }
 }
