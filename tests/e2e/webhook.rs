@@ -36,6 +36,8 @@ pub struct Replica {
     /// The process.
     pub program: Program,
     config: PathBuf,
+    /// What was in it at first.
+    installed: String,
     pub(crate) address: SocketAddr,
     pub(crate) aggregated_api: SocketAddr,
     pub(crate) pages: SocketAddr,
@@ -70,10 +72,11 @@ impl Webhook {
                 "scheduling": "extender",
                 "logLevel": "info,divvy_webhook=debug",
             });
-            let config = files.write(format!("{name}.yaml"), keys.to_string())?;
+            let installed = keys.to_string();
+            let config = files.write(format!("{name}.yaml"), &installed)?;
             let args = vec!["--config-file".to_owned(), config.display().to_string()];
             let program = Program::new(name, binaries.webhook.clone(), args, &files.logs()).env("NO_COLOR", "1");
-            anyhow::Ok(Replica { program, config, address, aggregated_api, pages })
+            anyhow::Ok(Replica { program, config, installed, address, aggregated_api, pages })
         };
         let [one, other] = ports.webhook;
         let replicas = [replica("divvy-webhook-a", one)?, replica("divvy-webhook-b", other)?];
@@ -95,6 +98,16 @@ impl Webhook {
             std::fs::write(&*config, all.to_string())?;
             program.start()?;
         }
+        Ok(())
+    }
+
+    /// Ends both; when they are started again, it is with the keys that they had at first.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        for Replica { program, config, installed, .. } in &mut self.replicas {
+            program.kill().await?;
+            std::fs::write(&*config, &*installed)?;
+        }
+        self.services.drain(..).for_each(|service| service.abort());
         Ok(())
     }
 

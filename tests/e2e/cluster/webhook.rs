@@ -100,16 +100,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends both, and takes them out of the API server and the scheduler.
+    /// Ends both, and takes them out of the API server and the scheduler. What a scenario has configured ends with them.
     pub async fn stop_webhook(&mut self) -> anyhow::Result<()> {
         if self.installation.is_of_pods() {
             return Ok(());
         }
         self.unregister_webhook().await?;
-        for program in self.webhook.programs() {
-            program.kill().await?;
-        }
-        self.webhook.services.drain(..).for_each(|service| service.abort());
+        self.webhook.stop().await?;
         self.restart_scheduler(false).await
     }
 
