@@ -117,7 +117,7 @@ impl Context {
         Ok(Self { signals, tasks: Tasks::default(), stop: CancellationToken::new(), log })
     }
 
-    /// Serves `adminAddress`: the program's own routes and the pages of [`crate::debug`], among which `state` is what the program
+    /// Serves `adminAddress`: the program's own routes and the pages of `debug`, among which `state` is what the program
     /// decides by; it may take its time.
     pub fn serve_admin(
         &mut self,
