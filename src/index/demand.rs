@@ -128,23 +128,11 @@ pub struct Policies {
 
 // === impl SchedulingConfig ===
 
+/// The keys' own defaults; nothing is planned.
 impl Default for SchedulingConfig {
     fn default() -> Self {
-        let names = ResourceNames::default();
-        let defaults = Defaults::default();
-        let card_policy = PolicyName::default();
-        let node_policy = PolicyName::default();
-        Self {
-            names,
-            defaults,
-            slots_per_card: 32,
-            card_policy,
-            node_policy,
-            load_aware: false,
-            planned: PlannedPods::default(),
-            preempts: false,
-            nomination_timeout: Duration::from_secs(600),
-        }
+        let config = Self::try_from(&ClusterConfig::default()).expect("the default resources have four names");
+        Self { planned: PlannedPods::default(), ..config }
     }
 }
 

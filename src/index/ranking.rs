@@ -11,12 +11,12 @@ use divvy_placement::NodeScore;
 
 use crate::demand::Demand;
 use crate::fit::Query;
-use crate::nodes::{Node, NodeRef, View};
+use crate::nodes::{NodeRef, View};
 
 use fragmentation::FragmentationScorer;
-use score_cache::{Key, ScoreCache, ShapeScores};
+use score_cache::{ScoreCache, ShapeScores};
 
-pub(crate) use score_cache::{Rating, Scores};
+pub(crate) use score_cache::{Key, Rating, Scores};
 pub use scores::{BEST_SCORE, ranked, shortlist};
 pub(crate) use search::Budget;
 
@@ -24,21 +24,20 @@ pub(crate) use search::Budget;
 #[derive(Debug, Default)]
 pub(crate) struct CachedScores {
     cache: ScoreCache,
-    scorer: FragmentationScorer,
+    pub(crate) scorer: FragmentationScorer,
 }
 
 // === impl CachedScores ===
 
 impl CachedScores {
-    /// Takes out the scores for pods like this one; of others there are none yet.
-    pub(crate) fn take(&mut self, query: &Query<'_>, view: &View) -> ShapeScores {
-        let key = Key::new(query, view.expected());
-        key.and_then(|key| self.cache.take(&key)).unwrap_or_default()
+    /// Takes out what is known for a shape of pods, to be put back; of others, and where nothing is kept, that is nothing yet.
+    pub(crate) fn take(&mut self, key: Option<&Key>) -> ShapeScores {
+        key.and_then(|key| self.cache.take(key)).unwrap_or_default()
     }
 
-    /// Puts them back.
-    pub(crate) fn put(&mut self, query: &Query<'_>, view: &View, scores: ShapeScores) {
-        if let Some(key) = Key::new(query, view.expected()) {
+    /// Puts it back.
+    pub(crate) fn put(&mut self, key: Option<Key>, scores: ShapeScores) {
+        if let Some(key) = key {
             self.cache.put(key, scores);
         }
     }
@@ -52,9 +51,10 @@ impl CachedScores {
         asked: (&[NodeRef], bool),
         own: Option<u32>,
     ) -> Vec<(NodeRef, NodeScore)> {
-        let mut scores = self.take(query, view);
+        let key = Key::new(query, view.expected());
+        let mut scores = self.take(key.as_ref());
         let ranked = self.scorer.rank(query, view, asked, own, &mut scores);
-        self.put(query, view, scores);
+        self.put(key, scores);
         ranked
     }
 
@@ -76,21 +76,5 @@ impl CachedScores {
     pub(crate) fn best_scored(&mut self, query: &Query<'_>, view: &View, nodes: &[NodeRef]) -> Vec<NodeRef> {
         let scores = Key::new(query, view.expected()).and_then(|key| self.cache.get_mut(&key));
         scores.map_or_else(Vec::new, |scores| self.scorer.best_scored(nodes, scores))
-    }
-
-    /// Works out what the best of these nodes are compared by.
-    pub(crate) fn look_further(&mut self, query: &Query<'_>, view: &View, nodes: &[NodeRef]) {
-        self.scorer.look_further(query, view, nodes);
-    }
-
-    /// Number of soft taints that a node is to have.
-    pub(crate) fn soft_taints(&mut self, view: &View, node: &Node) -> u32 {
-        self.scorer.soft_taints(view, node)
-    }
-
-    /// Sums over all nodes, of hardware of which something is free.
-    #[cfg(test)]
-    pub(crate) fn sums(&mut self) -> String {
-        self.scorer.sums()
     }
 }

@@ -93,7 +93,7 @@ impl Snapshot {
     /// expected requests will need. `None`: no `GpuNode` of this name.
     pub fn soft_taints(&self, name: &str) -> Option<u32> {
         let node = self.node(name)?;
-        Some(self.scores().soft_taints(&self.view, node))
+        Some(self.scores().scorer.soft_taints(&self.view, node))
     }
 
     /// The score cache, for which others wait meanwhile. Nothing that is called with it can lock the state, as no snapshot
@@ -118,7 +118,7 @@ impl Snapshot {
             }
             let best = self.scores().best_scored(&query, view, &nodes);
             for some in best.chunks(LOOKED_AT_ONCE) {
-                self.scores().look_further(&query, view, some);
+                self.scores().scorer.look_further(&query, view, some);
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct ShapeScores {
 }
 
 /// Scores for one shape by place of the node, each valid for one revision of it.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Scores<T> {
     /// Revision of the node when it was scored, or 0.
     by_place: Vec<(u64, T)>,
@@ -170,12 +170,6 @@ impl From<Option<NodeScore>> for Rating {
 }
 
 // === impl Scores ===
-
-impl<T> Default for Scores<T> {
-    fn default() -> Self {
-        Self { by_place: Vec::new() }
-    }
-}
 
 impl<T: Copy + Default> Scores<T> {
     /// Score of the node, unless it has changed since.

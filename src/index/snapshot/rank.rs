@@ -7,7 +7,7 @@ use divvy_placement::NodeScore;
 use super::Snapshot;
 use crate::fit::Query;
 use crate::nodes::NodeRef;
-use crate::ranking::{Budget, CachedScores, Rating, Scores};
+use crate::ranking::{Budget, CachedScores, Key, Rating, Scores};
 
 /// Nodes by whether a pod fits there.
 #[derive(Debug, Default)]
@@ -89,9 +89,10 @@ impl Snapshot {
     /// Changes what is known of plans for pods like this one. It is out of the cache meanwhile, so that no other query waits
     /// for a search.
     pub(crate) fn with_plans<R>(&self, query: &Query<'_>, change: impl FnOnce(&mut Scores<Rating>) -> R) -> R {
-        let mut scores = self.scores().take(query, &self.view);
+        let key = Key::new(query, self.view.expected());
+        let mut scores = self.scores().take(key.as_ref());
         let result = change(&mut scores.plans);
-        self.scores().put(query, &self.view, scores);
+        self.scores().put(key, scores);
         result
     }
 

@@ -213,7 +213,7 @@ proptest! {
         ranked(&anew, &asked);
         let sums = |index: &Index| {
             let snapshot = index.snapshot();
-            unpoisoned(snapshot.scores.lock()).sums()
+            unpoisoned(snapshot.scores.lock()).scorer.sums()
         };
         prop_assert_eq!(sums(&index), sums(&anew));
     }
