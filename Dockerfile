@@ -26,25 +26,16 @@ COPY --from=build /divvy-webhook /usr/bin/divvy-webhook
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/divvy-webhook"]
 
-FROM ${BASE_IMAGE} AS nvml
-# The driver brings NVML, and must: its version is the kernel module's. Where distributions keep it is tried in turn below
-# /host, where the DaemonSets show the host's root. Links to this one library and not the directories themselves, which
-# would put the host's glibc before our own. After them the loader looks where NVIDIA's runtime would have put it.
-RUN for directory in usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib; do \
-        mkdir -p "/opt/nvml/$directory" && \
-        ln -s "/host/$directory/libnvidia-ml.so.1" "/opt/nvml/$directory/libnvidia-ml.so.1" || exit 1; \
-    done
-ENV LD_LIBRARY_PATH=/opt/nvml/usr/lib/x86_64-linux-gnu:/opt/nvml/usr/lib/aarch64-linux-gnu:/opt/nvml/usr/lib64:/opt/nvml/usr/lib
-
+FROM ${BASE_IMAGE} AS node
 # One arena, and large blocks given back at once: 2 MiB less on every node.
 ENV MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072
 
-FROM nvml AS divvy-mps
+FROM node AS divvy-mps
 COPY --from=build /divvy-mps /usr/bin/divvy-mps
 # No USER: it mounts, changes compute modes, and has the driver's root as its programs' root.
 ENTRYPOINT ["/usr/bin/divvy-mps"]
 
-FROM nvml AS divvy-node
+FROM node AS divvy-node
 COPY --from=build /divvy-node /usr/bin/divvy-node
 # Where the daemon looks for it, to copy it to stateDir: containers get it from there.
 COPY --from=build /libdivvy.so /usr/lib/divvy/libdivvy.so

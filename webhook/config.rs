@@ -3,6 +3,8 @@
 //!
 //! From resourceCount to nominationTimeoutSeconds they are those of the cluster's configuration, which daemons share.
 
+mod tls_address;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use divvy_api::config::ClusterConfigError;
@@ -17,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::ConflictingVariables;
 use crate::aggregated_api::AggregatedApiMode;
+
+pub use tls_address::{Listener, TlsAddress};
 
 divvy_runtime::keys! {
     file {
@@ -51,21 +55,13 @@ divvy_runtime::keys! {
     /// Whether the aggregated API metrics.nvidia.com/v1alpha1 of nvidia-gpu-scheduler is served, podresources and gpuinfos: off, on, or legacy-watch, where a watch of podresources without other parameters than watch=true is answered in that system's form, lines of "Type" and "Object". Needs the roles and the APIService of deploy/aggregated-api
     aggregated_api: AggregatedApiMode = AggregatedApiMode::default(),
 
-    /// File with the certificate chain in PEM, kept by a program such as cert-manager; unless set, the webhook issues its own certificate
-    certificate_file: AbsolutePath,
-    /// File with the private key of certificateFile, in PEM
-    key_file: AbsolutePath,
+    /// Directory with tls.crt and tls.key, certificate chain and private key in PEM, kept by a program such as cert-manager; unless set, the webhook issues its own certificate
+    certificate_dir: AbsolutePath,
     /// Whether any client may call the extender, and bind pods through it: on or off; when off, clients need the certificate that the webhook issues, client.crt of the Secret divvy-webhook-tls
     allow_unauthenticated_scheduler: Switch = Switch::Off,
 
-    /// Address of the TLS listener of admission reviews
-    listen_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8443).into(),
-    /// Address of the TLS listener of the extender, with scheduling: extender
-    extender_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8444).into(),
-    /// Address of the TLS listener of explanations: /explain and /inspect
-    query_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8445).into(),
-    /// Address of the TLS listener of the aggregated API, with aggregatedApi
-    aggregated_api_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, 8446).into(),
+    /// Address of the TLS listener of admission reviews. The next ports are those of the extender, of explanations (/explain and /inspect) and of the aggregated API, as far as they are served
+    listen_address: TlsAddress = TlsAddress::default(),
     /// Address of the plain-HTTP listener: /metrics, /healthz and /readyz
     metrics_address: SocketAddr = (Ipv4Addr::UNSPECIFIED, installation::WEBHOOK_METRICS_PORT).into(),
     /// Loopback address of /config and /debug, reached with kubectl port-forward
@@ -117,7 +113,6 @@ impl Keys {
     pub fn into_config(self) -> Result<Config, ConfigError> {
         let config = self.resolve()?;
         let names = config.scheduling_config()?.names;
-        config.check_certificate().map_err(ConfigError::Disagreement)?;
         divvy_systems::check(&config.dialects.0, &names).map_err(ConfigError::Disagreement)?;
         Ok(config)
     }
@@ -181,15 +176,6 @@ impl From<SchedulerRewrite> for String {
 // === impl Config ===
 
 impl Config {
-    fn check_certificate(&self) -> Result<(), String> {
-        let (given, absent) = match (&self.certificate_file, &self.key_file) {
-            (Some(_), None) => ("certificateFile", "keyFile"),
-            (None, Some(_)) => ("keyFile", "certificateFile"),
-            _ => return Ok(()),
-        };
-        Err(format!("{given} needs {absent}: set both, or neither and the webhook issues its own certificate"))
-    }
-
     /// How pods are read and compared, by the keys that the cluster's parts share.
     pub fn scheduling_config(&self) -> Result<SchedulingConfig, ClusterConfigError> {
         SchedulingConfig::try_from(&self.cluster())

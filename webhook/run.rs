@@ -29,7 +29,7 @@ use crate::access::Access;
 use crate::aggregated_api::AggregatedApi;
 use crate::args;
 use crate::binder::Binder;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::connections::{Connections, Limits, Served, serve};
 use crate::debug::DebugState;
 use crate::endpoint_slice::ExtenderEndpoint;
@@ -151,9 +151,9 @@ async fn run(config: Config, mut context: Context) -> anyhow::Result<Next> {
     context.until_over(std::future::pending(), retire, patience).await
 }
 
-async fn listen_if_served(key: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
+async fn listen_if_served(address: Option<SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
     match address {
-        Some(address) => Ok(Some(listen(key, address).await?)),
+        Some(address) => Ok(Some(listen("listenAddress", address).await?)),
         None => Ok(None),
     }
 }
@@ -190,12 +190,12 @@ async fn score_in_advance(index: Arc<Index>) {
 impl Listeners {
     async fn open(config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
-            reviews: listen("listenAddress", config.listen_address).await?,
-            queries: listen("queryAddress", config.query_address).await?,
+            reviews: listen("listenAddress", config.listen_address.listener(Listener::Reviews)).await?,
+            queries: listen("listenAddress", config.listen_address.listener(Listener::Explanations)).await?,
             pages: listen("metricsAddress", config.metrics_address).await?,
             admin: listen("adminAddress", config.admin_address.get()).await?,
-            extender: listen_if_served("extenderAddress", settings::extender_address(config)).await?,
-            aggregated_api: listen_if_served("aggregatedApiAddress", settings::aggregated_api_address(config)).await?,
+            extender: listen_if_served(settings::extender_address(config)).await?,
+            aggregated_api: listen_if_served(settings::aggregated_api_address(config)).await?,
         })
     }
 }
@@ -292,7 +292,7 @@ impl Parts {
         let expiration = match self.config.allow_unauthenticated_scheduler {
             Switch::Off => Some(self.metrics.scheduler_certificate.clone()),
             Switch::On => {
-                let address = self.config.extender_address;
+                let address = self.config.listen_address.listener(Listener::Extender);
                 warn!("allowUnauthenticatedScheduler is on: any client that reaches {address} can bind pods");
                 None
             }

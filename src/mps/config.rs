@@ -1,7 +1,6 @@
 //! Flags and environment variables of divvy-mps.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser};
 use divvy_runtime::settings::{AbsolutePath, KeySet as _, LogFilter, LogFormat, Period, Stop, described};
@@ -9,10 +8,10 @@ use divvy_runtime::settings::{AbsolutePath, KeySet as _, LogFilter, LogFormat, P
 divvy_runtime::keys! {
     /// runDir of divvy-node, which is shared with containers; MPS keeps its files in mps/ below it
     run_dir: AbsolutePath = AbsolutePath::new("/run/divvy"),
-    /// Where this program sees the root of the driver's installation, in which nvidia-cuda-mps-control runs
-    driver_root_ctr_path: AbsolutePath = AbsolutePath::new("/"),
-    /// NVML's library; default: libnvidia-ml.so.1 as the loader finds it
-    nvml_library: PathBuf,
+    /// The host's root directory in this program's filesystem
+    host_root: AbsolutePath = AbsolutePath::new("/"),
+    /// Root of the driver's installation on the host, in which nvidia-cuda-mps-control runs
+    driver_root: AbsolutePath = AbsolutePath::new("/"),
     /// Longest wait for the control daemon to exit after SIGTERM before it is killed
     drain_timeout: Period = Period::seconds(30),
     /// Log levels by target, such as info,divvy_mps=debug
@@ -79,7 +78,7 @@ mod tests {
         let (task, config) = parsed(&["--run-dir=/run/gpus"]).expect("valid");
         assert!(matches!(task, Task::Supervise));
         assert_eq!(config.run_dir.display().to_string(), "/run/gpus");
-        assert_eq!(config.driver_root_ctr_path.display().to_string(), "/");
+        assert_eq!(config.driver_root.display().to_string(), "/");
         assert_eq!(config.drain_timeout.get().as_secs(), 7);
         let (task, config) = parsed(&["--drain-timeout=2s", "--mount-shared-memory"]).expect("valid");
         assert!(matches!(task, Task::MountSharedMemory));

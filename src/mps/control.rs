@@ -75,7 +75,7 @@ impl Control {
     pub(super) fn find(root: &Path, directory: &MpsDirectory) -> anyhow::Result<Self> {
         let (program, seen) = find(root).with_context(|| {
             format!(
-                "{NAME} not found in any directory of PATH below driver-root-ctr-path {}: it comes with the driver",
+                "{NAME} not found in any directory of PATH below {}, the driver-root below host-root: it comes with the driver",
                 root.display()
             )
         })?;
@@ -100,7 +100,7 @@ impl Control {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        // The way to NVML from here; the driver's programs know their own.
+        // For programs of this root; the driver's know their own way.
         command.env_remove("LD_LIBRARY_PATH").kill_on_drop(true);
         command
     }
@@ -127,7 +127,10 @@ impl Control {
         unshare(CloneFlags::CLONE_FS)?;
         chroot(&self.root).and_then(|()| chdir("/")).map_err(|error| {
             let root = self.root.display();
-            io::Error::new(error.kind(), format!("chroot to driver-root-ctr-path {root}, which takes root: {error}"))
+            io::Error::new(
+                error.kind(),
+                format!("chroot to {root}, the driver-root below host-root, which takes root: {error}"),
+            )
         })?;
         command.spawn()
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use divvy_api::CardId;
+use divvy_runtime::driver::nvml_library;
 use divvy_runtime::logging::WarnOnce;
 use divvy_runtime::program;
 use tokio::process::Child;
@@ -57,9 +58,9 @@ async fn keep_mps_up(config: &Config, stop: CancellationToken) -> anyhow::Result
     directory.create().with_context(|| format!("creating directories in run-dir {}", config.run_dir.display()))?;
     let lock = directory.try_lock_supervisor().context("locking the MPS directory")?;
     let _lock = lock.context("another divvy-mps runs on this node")?;
-    let control = Control::find(&config.driver_root_ctr_path, &directory)?;
-    let library = config.nvml_library.clone().unwrap_or_else(|| "libnvidia-ml.so.1".into());
-    let modes = ComputeModes::new(library, directory.compute_modes());
+    let driver_root = config.driver_root.on_host(&config.host_root);
+    let control = Control::find(&driver_root, &directory)?;
+    let modes = ComputeModes::new(nvml_library(&driver_root), directory.compute_modes());
     if let Some(gpus) = take_gpus(&modes, &stop).await? {
         info!(gpus = %list(&gpus), "GPUs set to compute mode EXCLUSIVE_PROCESS");
         let control = control.with_gpus(&gpus);

@@ -16,6 +16,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use divvy_api::ResourceNames;
 use divvy_api::container::LIBRARY;
@@ -30,6 +31,9 @@ pub use kubelet_url::KubeletUrl;
 use overrides::Selector;
 pub use strategy::{DeviceListStrategy, Strategy};
 pub use values::{MemoryAmount, MigStrategy, Scale, TierChoice};
+
+/// However often GPUs are probed: a crowded node may keep a thread waiting for longer than a driver does.
+const SHORTEST_PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 divvy_runtime::keys! {
     file {
@@ -69,31 +73,23 @@ divvy_runtime::keys! {
     device_list_strategy: DeviceListStrategy = DeviceListStrategy::Auto,
     /// Directory of the CDI specification
     cdi_dir: AbsolutePath = AbsolutePath::new("/var/run/cdi"),
-    /// nvidia-cdi-hook, at the same path on the host and for the daemon; not used where it doesn't exist
-    nvidia_cdi_hook_path: AbsolutePath = AbsolutePath::new("/usr/bin/nvidia-cdi-hook"),
-    /// Root of the driver's installation on the host
+    /// The host's root directory in the daemon's filesystem
+    host_root: AbsolutePath = AbsolutePath::new("/"),
+    /// Root of the driver's installation on the host, such as /run/nvidia/driver; device nodes too are there where it has dev/nvidiactl
     driver_root: AbsolutePath = AbsolutePath::new("/"),
-    /// Path of driver-root in the daemon's filesystem, unless the same
-    driver_root_ctr_path: AbsolutePath = driver_root.clone(),
-    /// Directory whose dev/ holds the device nodes on the host
-    dev_root: AbsolutePath = AbsolutePath::new("/"),
-    /// Path of dev-root in the daemon's filesystem, unless the same
-    dev_root_ctr_path: AbsolutePath = dev_root.clone(),
 
-    /// The kubelet's directory for plugin sockets
-    device_plugin_dir: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/device-plugins"),
-    /// The kubelet's PodResources socket
-    pod_resources_socket: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pod-resources/kubelet.sock"),
+    /// The kubelet's directory, with device-plugins/ and pod-resources/; the same path on the host and for the daemon
+    kubelet_root_dir: AbsolutePath = AbsolutePath::new("/var/lib/kubelet"),
     /// URL of the kubelet's API; by default port 10250 of node-ip
     kubelet_url: KubeletUrl = KubeletUrl::on_node(node_ip),
     /// CA certificates that may have signed the kubelet's serving certificate
     kubelet_ca: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
-    /// The kubelet's self-signed serving certificate on the host, which is trusted too
-    kubelet_certificate: AbsolutePath = AbsolutePath::new("/var/lib/kubelet/pki/kubelet.crt"),
+    /// The kubelet's self-signed serving certificate, which is trusted too; by default in kubelet-root-dir below host-root
+    kubelet_certificate: AbsolutePath = kubelet_root_dir.child("pki/kubelet.crt").on_host(&host_root),
     /// File with the bearer token for the kubelet's API
     kubelet_token_file: AbsolutePath = AbsolutePath::new("/var/run/secrets/kubernetes.io/serviceaccount/token"),
-    /// Path of the host's cgroups, or those below the kubelet's cgroup root, in the daemon's filesystem
-    cgroup_root: AbsolutePath = AbsolutePath::new("/sys/fs/cgroup"),
+    /// Path of the host's cgroups, or those below the kubelet's cgroup root, in the daemon's filesystem; by default below host-root
+    cgroup_root: AbsolutePath = AbsolutePath::new("/sys/fs/cgroup").on_host(&host_root),
     /// Longest wait for the kubelet's pod list to begin or go on; up to 15s while the kubelet is known to take longer, or if nothing replaces the list
     kubelet_timeout: Period = Period::millis(500),
 
@@ -106,21 +102,13 @@ divvy_runtime::keys! {
     run_dir: AbsolutePath = AbsolutePath::new("/run/divvy"),
     /// Quiet period after a kubelet restart before pods missing from its list are treated as terminated
     kubelet_settle_time: Period = Period::seconds(20),
-    /// How often shares of terminated pods are released
-    release_interval: Period = Period::seconds(5),
     /// Longest wait for pods under admission after SIGTERM, and then for running calls
     drain_timeout: Period = Period::seconds(30),
 
-    /// NVML's library; default: libnvidia-ml.so.1 as the loader finds it
-    nvml_library: PathBuf,
-    /// Where sysfs is mounted
-    sysfs_root: AbsolutePath = AbsolutePath::new("/sys"),
     /// MIG strategy: none (GPUs in MIG mode are not advertised), single (instances count as GPUs) or mixed (instances have the resource mig-PROFILE)
     mig_strategy: MigStrategy = MigStrategy::None,
-    /// How often GPUs are probed
+    /// How often GPUs are probed, and terminated pods looked for; NVML may take twice as long for an answer, and at least 1500ms
     probe_interval: Period = Period::seconds(5),
-    /// Longest wait for an answer of NVML
-    probe_timeout: Period = Period::seconds(10),
     /// XIDs that don't make a GPU unhealthy, as applications cause them
     ignored_xids: List<Within<1, 1023>> = List([13, 31, 43, 45, 68, 109].map(Within::new).to_vec()),
     /// How long a GPU must be healthy before it is allocated again
@@ -208,6 +196,21 @@ impl Config {
     /// Names of the resources in pods' requests.
     pub fn resource_names(&self) -> ResourceNames {
         self.cluster().resource_names().expect("into_config has tried")
+    }
+
+    /// The kubelet's directory for sockets of plugins.
+    pub fn device_plugin_dir(&self) -> PathBuf {
+        self.kubelet_root_dir.join("device-plugins")
+    }
+
+    /// The kubelet's socket for `PodResources`.
+    pub fn pod_resources_socket(&self) -> PathBuf {
+        self.kubelet_root_dir.join("pod-resources/kubelet.sock")
+    }
+
+    /// How long NVML may take for an answer before the call counts as hanging.
+    pub fn probe_timeout(&self) -> Duration {
+        (2 * self.probe_interval.get()).max(SHORTEST_PROBE_TIMEOUT)
     }
 }
 

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use divvy_api::container::{LIMITS_MOUNT, REGION_MOUNT};
 use divvy_api::{CardId, Share, Tier};
 
-use crate::config::{Config, DeviceListStrategy, Strategy};
+use crate::config::{AbsolutePath, Config, DeviceListStrategy, Strategy};
 use divvy_node_core::inventory::Inventory;
 use divvy_node_core::ledger::Nonce;
 use divvy_node_core::ledger::reconcile::FoundContainer;
@@ -40,18 +40,17 @@ pub(crate) use directories::{overhead_file, region_file};
 pub use limits::Limits;
 pub use strategy::Strategies;
 
-/// Configuration of [`Containers`]; each field but the last is the key of the same name.
+/// Configuration of [`Containers`]; each field but the last two is the key of the same name.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct ContainerOptions {
     pub run_dir: PathBuf,
     pub device_list_strategy: DeviceListStrategy,
     pub cdi_dir: PathBuf,
-    pub nvidia_cdi_hook_path: PathBuf,
-    pub driver_root: PathBuf,
-    pub driver_root_ctr_path: PathBuf,
-    pub dev_root: PathBuf,
-    pub dev_root_ctr_path: PathBuf,
+    pub host_root: AbsolutePath,
+    pub driver_root: AbsolutePath,
+    /// Where nvidia-cdi-hook would be, for the host and for the daemon.
+    pub nvidia_cdi_hook: PathBuf,
     /// Where procfs is mounted.
     pub procfs: PathBuf,
 }
@@ -90,11 +89,9 @@ impl From<&Config> for ContainerOptions {
             run_dir: config.run_dir.to_path_buf(),
             device_list_strategy: config.device_list_strategy.clone(),
             cdi_dir: config.cdi_dir.to_path_buf(),
-            nvidia_cdi_hook_path: config.nvidia_cdi_hook_path.to_path_buf(),
-            driver_root: config.driver_root.to_path_buf(),
-            driver_root_ctr_path: config.driver_root_ctr_path.to_path_buf(),
-            dev_root: config.dev_root.to_path_buf(),
-            dev_root_ctr_path: config.dev_root_ctr_path.to_path_buf(),
+            host_root: config.host_root.clone(),
+            driver_root: config.driver_root.clone(),
+            nvidia_cdi_hook: "/usr/bin/nvidia-cdi-hook".into(),
             procfs: "/proc".into(),
         }
     }

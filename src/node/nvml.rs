@@ -23,7 +23,6 @@ mod readings;
 mod stop;
 mod threads;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -43,8 +42,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Settings of the inventory.
 #[derive(Clone, Debug)]
 pub struct InventoryOptions {
-    /// Path of NVML's library; `None`: `libnvidia-ml.so.1`, found by the dynamic loader.
-    pub nvml_library: Option<PathBuf>,
+    /// Root of the driver's installation, in which NVML's library is looked for.
+    pub driver_root: PathBuf,
     /// Where sysfs is mounted.
     pub sysfs_root: PathBuf,
     /// How MIG instances are advertised.
@@ -83,14 +82,6 @@ pub fn watch(mut options: InventoryOptions) -> (watch::Receiver<Arc<Inventory>>,
     let (messages, inbox) = mpsc::channel();
     let monitor = monitor::start(options, inventories, readings_sender, messages.clone(), inbox);
     (receiver, InventoryHandle { monitor, messages, readings })
-}
-
-// === impl InventoryOptions ===
-
-impl InventoryOptions {
-    fn library(&self) -> OsString {
-        self.nvml_library.clone().map_or_else(|| OsString::from("libnvidia-ml.so.1"), PathBuf::into_os_string)
-    }
 }
 
 // === impl InventoryHandle ===

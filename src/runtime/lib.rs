@@ -10,6 +10,7 @@
 //! signals      SIGTERM and SIGINT
 //! pages        listeners, metrics and readiness
 //! debug        pages of the admin listener: log filter, CPU profile, threads and tasks, state
+//! driver       where the libraries of NVIDIA's driver are
 //! files        directories and files that others read while they are written
 //! list         lists of the Kubernetes API, item by item
 //! ```
@@ -18,6 +19,7 @@
 
 pub mod api_server;
 mod debug;
+pub mod driver;
 pub mod files;
 pub mod list;
 pub mod logging;

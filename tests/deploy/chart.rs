@@ -271,8 +271,7 @@ fn cert_manager_replaces_secret_and_configuration_rights() {
     let config = objects::find(&objects, "ConfigMap divvy-system/divvy-webhook")["data"]["divvy-webhook.yaml"].as_str();
     let config = &objects::parse(config.unwrap())[0];
     let directory = pod["containers"][0]["volumeMounts"][2]["mountPath"].as_str().unwrap();
-    assert_eq!(config["certificateFile"], format!("{directory}/tls.crt"));
-    assert_eq!(config["keyFile"], format!("{directory}/tls.key"));
+    assert_eq!(config["certificateDir"], directory);
 }
 
 #[test]
@@ -287,16 +286,19 @@ fn the_daemon_can_be_had_alone() {
 #[test]
 fn directories_are_mounted_where_the_configuration_says() {
     let Some(helm) = helm() else { return };
-    let values =
-        json!({ "node": { "runDir": "/run/cards", "podResourcesSocket": "/kubelet/pod-resources/kubelet.sock" } });
+    let values = json!({ "node": { "runDir": "/run/cards", "kubeletRootDir": "/kubelet" } });
     let objects = render(&helm, "divvy-system", &values);
     let pod = &objects::find(&objects, "DaemonSet divvy-system/divvy-node")["spec"]["template"]["spec"];
-    for (name, path) in
-        [("run", "/run/cards"), ("pod-resources", "/kubelet/pod-resources"), ("state", "/var/lib/divvy")]
-    {
+    for (name, path, mounted) in [
+        ("run", "/run/cards", "/run/cards"),
+        ("state", "/var/lib/divvy", "/var/lib/divvy"),
+        ("pod-resources", "/kubelet/pod-resources", "/kubelet/pod-resources"),
+        // A kubelet has these there whatever its own directory is.
+        ("device-plugins", "/var/lib/kubelet/device-plugins", "/kubelet/device-plugins"),
+    ] {
         let of = |list: &Value| list.as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap().clone();
         assert_eq!(of(&pod["volumes"])["hostPath"]["path"], path);
-        assert_eq!(of(&pod["containers"][0]["volumeMounts"])["mountPath"], path);
+        assert_eq!(of(&pod["containers"][0]["volumeMounts"])["mountPath"], mounted);
     }
 }
 
@@ -305,13 +307,13 @@ fn the_service_is_where_the_configuration_has_the_driver() {
     let Some(helm) = helm() else { return };
     let values = json!({
         "images": { "mps": "registry/mps:2" },
-        "node": { "runDir": "/run/cards", "driverRootCtrPath": "/host/run/nvidia/driver" },
+        "node": { "runDir": "/run/cards", "driverRoot": "/run/nvidia/driver" },
         "mps": { "enabled": true, "nodeSelector": { "pool": "shared" } },
     });
     let objects = render(&helm, "divvy-system", &values);
     let pod = &objects::find(&objects, "DaemonSet divvy-system/divvy-mps")["spec"]["template"]["spec"];
     assert_eq!(pod["nodeSelector"], json!({ "pool": "shared" }));
-    let args = ["--driver-root-ctr-path=/host/run/nvidia/driver", "--run-dir=/run/cards"];
+    let args = ["--driver-root=/run/nvidia/driver", "--host-root=/host", "--run-dir=/run/cards"];
     assert_eq!(pod["containers"][0]["args"], json!(args));
     for (name, path, mounted) in [
         ("run", "/run/cards", "/run/cards"),

@@ -141,14 +141,13 @@ fn mps_daemonset_agrees_with_the_daemon_on_paths() {
     assert_eq!(of_first.run_dir, config.run_dir);
     let node = node();
     assert_eq!(config.run_dir, node.run_dir);
-    assert_eq!(config.driver_root_ctr_path, node.driver_root_ctr_path);
-    assert_eq!(config.nvml_library, node.nvml_library);
+    assert_eq!((&config.host_root, &config.driver_root), (&node.host_root, &node.driver_root));
     assert!(service["terminationGracePeriodSeconds"].as_u64().unwrap() > config.drain_timeout.get().as_secs());
     let mounted = |name: &str| {
         let mounts = container["volumeMounts"].as_array().unwrap();
         mounts.iter().find(|mount| mount["name"] == name).unwrap()["mountPath"].as_str().unwrap().to_owned()
     };
-    let root = config.driver_root_ctr_path.display();
+    let root = config.driver_root.on_host(&config.host_root).display().to_string();
     let place = divvy_mps::MpsDirectory::new(&config.run_dir);
     assert_eq!(mounted("run"), config.run_dir.display().to_string());
     assert_eq!(format!("{}/pipe", mounted("mps")), format!("{root}{}", place.pipe().display()));
@@ -172,7 +171,7 @@ fn aggregated_api_is_where_its_apiservice_leads() {
     let deployment = objects::find(&objects, "Deployment divvy-system/divvy-webhook");
     let ports = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"];
     let listens = with(ports, "name", &port["targetPort"])["containerPort"].clone();
-    assert_eq!(listens, config.aggregated_api_address.port());
+    assert_eq!(listens, config.listen_address.listener(divvy_webhook::config::Listener::AggregatedApi).port());
     let policy = objects::find(&objects, "NetworkPolicy divvy-system/divvy-webhook");
     with(&policy["spec"]["ingress"][0]["ports"], "port", &port["targetPort"]);
     let rules = objects::find(&objects, "ClusterRole /divvy-aggregated-api")["rules"].to_string();

@@ -9,11 +9,8 @@ use serde_json::{Map, Value};
 use crate::{configuration, objects};
 
 /// The chart's own: names of objects, and addresses and files that its objects name.
-const OF_THE_CHART: [&str; 13] = [
-    "aggregatedApiAddress",
-    "certificateFile",
-    "extenderAddress",
-    "keyFile",
+const OF_THE_CHART: [&str; 9] = [
+    "certificateDir",
     "kubeconfig",
     "listenAddress",
     "metricsAddress",
@@ -22,7 +19,6 @@ const OF_THE_CHART: [&str; 13] = [
     "nodeName",
     "podIp",
     "podName",
-    "queryAddress",
 ];
 /// Of the file alone, and no key with a value.
 const OF_THE_FILE: [&str; 3] = ["extender", "overrides", "selector"];

@@ -93,7 +93,10 @@ fn the_webhook_is_reached_where_it_listens() {
     assert_eq!(extender["spec"].get("selector"), None, "the leader writes its EndpointSlice");
     assert_eq!(extender["spec"]["ports"][0]["name"], "https", "as in the EndpointSlice");
     let config = crate::configuration::webhook();
-    assert_eq!(port(&service["spec"]["ports"][0]["targetPort"]), config.listen_address.port());
+    assert_eq!(
+        port(&service["spec"]["ports"][0]["targetPort"]),
+        config.listen_address.listener(divvy_webhook::config::Listener::Reviews).port()
+    );
     for probe in ["livenessProbe", "readinessProbe"] {
         assert_eq!(port(&container[probe]["httpGet"]["port"]), config.metrics_address.port());
     }

@@ -26,7 +26,7 @@ use crate::api::Api;
 use crate::certs::Pki;
 use crate::containers::{self, ContainerKey};
 use crate::control_plane::ControlPlane;
-use crate::daemon::{Calls, Daemon};
+use crate::daemon::{Calls, Daemon, HOST};
 use crate::files::{Files, Ports, Programs};
 use crate::installation::Installation;
 use crate::kubectl::Kubectl;
@@ -125,7 +125,7 @@ impl Cluster {
         }
         let scenario = cards(&installation)?;
         scenario.write(&scenario_file).context("writing the scenario")?;
-        scenario.write_sysfs(&files.directory("sys")?).context("writing sysfs")?;
+        scenario.write_sysfs(&files.at(HOST).join("sys")).context("writing sysfs")?;
         let token = files.at("token");
         let mut cluster = Self {
             api: Api::new(&pki, ports.api)?,
@@ -237,7 +237,7 @@ impl Cluster {
         std::fs::remove_file(checkpoint::path()).context("removing the checkpoint")?;
         let first = cards(&self.installation)?;
         self.change_cards(|scenario| *scenario = first)?;
-        self.scenario.write_sysfs(&self.files.at("sys")).context("writing sysfs")?;
+        self.scenario.write_sysfs(&self.files.at(HOST).join("sys")).context("writing sysfs")?;
         node::configure_kubelet(&self.files, &json!({"topologyManagerPolicy": "none", "featureGates": {}}))?;
         self.daemon.configure_anew()?;
         self.kubelet.start()?;

@@ -20,6 +20,8 @@ use crate::program::Program;
 
 /// Where the kubelet finds plugins; the same whatever its root is.
 pub const PLUGIN_DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
+/// The host's root directory for the daemon as a process, below the run's directory: with its driver, and its sysfs.
+pub const HOST: &str = "host";
 /// Where the driver's stand-in keeps what its processes share, in the run's directory.
 pub const CARDS_IN_USE: &str = "cards";
 /// The kubelet's PodResources socket.
@@ -66,8 +68,6 @@ impl Daemon {
             "version": "v1",
             "nodeName": NODE,
             "nodeIp": "127.0.0.1",
-            "devicePluginDir": PLUGIN_DIRECTORY,
-            "podResourcesSocket": POD_RESOURCES,
             "kubeletUrl": kubelet.url,
             "kubeletCa": pki.certificate("ca"),
             "kubeletTokenFile": token,
@@ -75,9 +75,8 @@ impl Daemon {
             "stateDir": files.directory(STATE_DIRECTORY)?,
             "runDir": files.directory(RUN_DIRECTORY)?,
             "cdiDir": files.directory("cdi")?,
-            "sysfsRoot": files.directory("sys")?,
+            "hostRoot": files.at(HOST),
             "cgroupRoot": cgroups,
-            "nvmlLibrary": binaries.nvml,
             "deviceListStrategy": "volume-mounts",
             "listenAddress": address,
             // Any port: nobody asks.
@@ -86,8 +85,8 @@ impl Daemon {
             // Cards and pods come and go faster here than on a machine.
             "probeInterval": "200ms",
             "recoverAfter": "300ms",
-            "releaseInterval": "250ms",
         });
+        fake_nvml::install_driver(&binaries.nvml, &files.at(HOST)).context("installing the stand-in of NVML")?;
         let config = files.at("divvy-node.yaml");
         let args = vec!["--config-file".to_owned(), config.display().to_string()];
         let program = Program::new("divvy-node", binaries.daemon.clone(), args, &files.logs());

@@ -55,8 +55,6 @@ pub struct Ports {
     pub kubelet: u16,
     /// divvy-node's pages.
     pub daemon: u16,
-    /// divvy-webhook's replicas: reviews, extender, queries, the aggregated API, and their pages.
-    pub webhook: [[u16; 5]; 2],
 }
 
 /// A loopback address that was free a moment ago.
@@ -137,13 +135,12 @@ impl Files {
 impl Ports {
     /// Asks the system for them. Nobody holds them until the programs do.
     pub fn free() -> anyhow::Result<Self> {
-        let listeners: Vec<_> = (0..17).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+        let listeners: Vec<_> = (0..7).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
         let ports: Vec<u16> =
             listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<anyhow::Result<_>>()?;
-        let (&[etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon], webhook) =
-            ports.split_first_chunk().context("seven ports and those of the webhook")?;
-        let (webhook, []) = webhook.as_chunks() else { bail!("five ports are wanted for each replica") };
-        let webhook = webhook.try_into().context("two replicas")?;
-        Ok(Self { etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon, webhook })
+        let &[etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon] = &*ports else {
+            bail!("{} ports, not seven", ports.len())
+        };
+        Ok(Self { etcd, etcd_peer, api, controller_manager, scheduler, kubelet, daemon })
     }
 }

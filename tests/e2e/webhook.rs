@@ -1,12 +1,13 @@
 //! divvy-webhook as two processes, and what stands for kube-proxy in front of them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context as _;
 use divvy_testkit::binaries::Binaries;
+use divvy_testkit::process::own_address;
 use fake_apiserver::endpoints::{first_endpoint, pod_ip};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,18 +53,15 @@ impl Webhook {
     pub fn new(binaries: &Binaries, files: &Files, pki: &Pki, ports: &Ports) -> anyhow::Result<Self> {
         let token = files.at("webhook-token");
         let kubeconfig = pki.token_kubeconfig("divvy-webhook", &token, ports.api)?;
-        let replica = |name: &'static str, ports: [u16; 5]| {
-            let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            let [address, extender, queries, aggregated_api, pages] = ports.map(at);
+        let replica = |name: &'static str| {
+            let ip = own_address();
+            let [address, aggregated_api, pages] = [8443, 8446, 9403].map(|port| SocketAddr::from((ip, port)));
             let keys = json!({
                 "version": "v1",
                 "podName": name,
-                "podIp": pod_ip(Ipv4Addr::LOCALHOST),
+                "podIp": pod_ip(ip),
                 "namespace": "divvy-system",
                 "listenAddress": address,
-                "extenderAddress": extender,
-                "queryAddress": queries,
-                "aggregatedApiAddress": aggregated_api,
                 "metricsAddress": pages,
                 // Any port: nobody asks.
                 "adminAddress": "127.0.0.1:0",
@@ -78,8 +76,7 @@ impl Webhook {
             let program = Program::new(name, binaries.webhook.clone(), args, &files.logs()).env("NO_COLOR", "1");
             anyhow::Ok(Replica { program, config, installed, address, aggregated_api, pages })
         };
-        let [one, other] = ports.webhook;
-        let replicas = [replica("divvy-webhook-a", one)?, replica("divvy-webhook-b", other)?];
+        let replicas = [replica("divvy-webhook-a")?, replica("divvy-webhook-b")?];
         Ok(Self { replicas, token, services: Vec::new(), connections: Arc::default() })
     }
 

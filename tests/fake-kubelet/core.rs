@@ -33,6 +33,7 @@ pub(crate) struct Core {
 /// Where the kubelet's files are.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
+    pub(crate) root: PathBuf,
     pub(crate) plugins: PathBuf,
     pub(crate) pod_resources: PathBuf,
     pub(crate) pki: PathBuf,

@@ -114,6 +114,7 @@ impl Kubelet {
     pub async fn start(options: KubeletOptions) -> anyhow::Result<Self> {
         let KubeletOptions { dir, node_name, seed, faults, timing, serving } = options;
         let paths = Paths {
+            root: dir.clone(),
             plugins: dir.join("device-plugins"),
             pod_resources: dir.join("pod-resources"),
             pki: dir.join("pki"),
@@ -253,6 +254,11 @@ impl Kubelet {
     /// Name of its node.
     pub fn node_name(&self) -> &str {
         &self.core.node_name
+    }
+
+    /// The directory in which the others are, as its `--root-dir`.
+    pub fn root_dir(&self) -> &Path {
+        &self.core.paths.root
     }
 
     /// The directory of kubelet.sock, plugins' sockets and the checkpoint.

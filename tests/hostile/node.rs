@@ -77,12 +77,11 @@ impl Node {
         files.prefix = namespace.as_ref().map(MountNamespace::prefix).unwrap_or_default();
         fs::write(&library, b"\x7fELF").unwrap();
         // A crowded machine may keep the kubelet from answering in time, and the pod isn't admitted then.
-        let own =
-            json!({ "tier": "shim", "libdivvyPath": library, "releaseInterval": "100ms", "kubeletTimeout": "5s" });
+        let own = json!({ "tier": "shim", "libdivvyPath": library, "probeInterval": "100ms", "kubeletTimeout": "5s" });
         files.keys = own.as_object().unwrap().clone();
         let scenario = Scenario::uniform(CARDS, "NVIDIA L4", 16 << 30);
         scenario.write(&files.scenario).unwrap();
-        scenario.write_sysfs(&files.root.join("sys")).unwrap();
+        scenario.write_sysfs(&files.root.join("host/sys")).unwrap();
         let kubelet = Kubelet::start(KubeletOptions::new(files.root.join("k"), "node", 1)).await.unwrap();
         kubelet.add_pod(Workload::new("divvy-node").namespace("divvy-system").app("divvy-node", &[]).pod()).unwrap();
         let daemon = daemon::start(binaries, &files, &kubelet, (own_address(), 9402).into(), "envvar").unwrap();

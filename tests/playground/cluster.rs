@@ -184,7 +184,7 @@ impl Node {
         files.kubeconfig = control_plane.map(|control_plane| control_plane.daemon_kubeconfig.clone());
         std::fs::create_dir_all(&files.root).with_context(|| format!("creating {}", files.root.display()))?;
         machine.scenario.write(&files.scenario).context("writing the scenario")?;
-        machine.scenario.write_sysfs(&files.root.join("sys")).context("writing sysfs")?;
+        machine.scenario.write_sysfs(&files.root.join("host/sys")).context("writing sysfs")?;
         let mut own = Workload::new(format!("divvy-node-{number}")).namespace(SYSTEM).app("divvy-node", &[]).pod();
         let number = u64::try_from(number).unwrap_or(u64::MAX);
         let options = KubeletOptions::new(files.root.join("k"), &machine.name, seed.wrapping_add(number));

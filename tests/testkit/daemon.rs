@@ -2,13 +2,19 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
+use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 
 use crate::binaries::Binaries;
 use crate::process::{Process, Program};
 use fake_kubelet::Kubelet;
+
+/// The host's root directory, below a node's files.
+const HOST: &str = "host";
 
 /// Where a node's files are.
 #[derive(Clone, Debug)]
@@ -43,7 +49,8 @@ pub fn start(
     address: SocketAddr,
     strategy: &str,
 ) -> anyhow::Result<Process> {
-    let mut keys = keys(binaries, &files.root, kubelet, address, strategy);
+    link_nvml(binaries, &files.root.join(HOST)).context("linking the stand-in of NVML")?;
+    let mut keys = keys(&files.root, kubelet, address, strategy);
     if let Some(kubeconfig) = &files.kubeconfig {
         keys["kubeconfig"] = json!(kubeconfig);
     }
@@ -60,12 +67,21 @@ pub fn start(
     Process::start(program, &files.root, &keys)
 }
 
-fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr, strategy: &str) -> Value {
+/// The processes share one file: there may be hundreds.
+fn link_nvml(binaries: &Binaries, host: &Path) -> io::Result<()> {
+    let directory = host.join("usr/lib64");
+    fs::create_dir_all(&directory)?;
+    match symlink(&binaries.nvml, directory.join("libnvidia-ml.so.1")) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn keys(root: &Path, kubelet: &Kubelet, address: SocketAddr, strategy: &str) -> Value {
     json!({
         "version": "v1",
         "nodeName": kubelet.node_name(),
-        "devicePluginDir": kubelet.plugin_dir(),
-        "podResourcesSocket": kubelet.pod_resources_socket(),
+        "kubeletRootDir": kubelet.root_dir(),
         "kubeletUrl": format!("https://{}", kubelet.address()),
         "kubeletCa": kubelet.ca_file(),
         "kubeletTokenFile": kubelet.token_file(),
@@ -75,17 +91,13 @@ fn keys(binaries: &Binaries, root: &Path, kubelet: &Kubelet, address: SocketAddr
         // Whatever the machine has.
         "tier": "accounting",
         "cdiDir": root.join("cdi"),
-        "sysfsRoot": root.join("sys"),
-        "nvmlLibrary": binaries.nvml,
+        "hostRoot": root.join(HOST),
         "deviceListStrategy": strategy,
         "listenAddress": address,
         "adminAddress": SocketAddr::new(address.ip(), divvy_api::installation::ADMIN_PORT),
         // Cards and pods come and go faster here than on a machine.
         "probeInterval": "200ms",
-        // A crowded machine may keep a thread waiting for longer than a driver would.
-        "probeTimeout": "1500ms",
         "recoverAfter": "300ms",
-        "releaseInterval": "250ms",
         "kubeletSettleTime": "2s",
     })
 }

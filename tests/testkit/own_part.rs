@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use divvy_api::config::SLOTS_PER_CARD;
 use divvy_api::request::Defaults;
 use divvy_api::{Card, CardId, Cores, Links, Memory, ResourceNames, SlotId};
-use divvy_node::config::{DeviceListStrategy, Strategy};
+use divvy_node::config::{AbsolutePath, DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::Accounting;
 use divvy_node::container::{ContainerOptions, Containers};
 use divvy_node::kubelet::client::PodListClient;
@@ -61,11 +61,9 @@ impl OwnPart {
                 run_dir: tmpfs.path().to_owned(),
                 device_list_strategy: DeviceListStrategy::These([Strategy::VolumeMounts].into()),
                 cdi_dir: directory.join("cdi"),
-                nvidia_cdi_hook_path: "/nonexistent".into(),
-                driver_root: "/".into(),
-                driver_root_ctr_path: "/".into(),
-                dev_root: "/".into(),
-                dev_root_ctr_path: "/".into(),
+                host_root: AbsolutePath::new("/"),
+                driver_root: AbsolutePath::new("/"),
+                nvidia_cdi_hook: "/nonexistent".into(),
                 procfs: "/proc".into(),
             },
             Box::new(Accounting),

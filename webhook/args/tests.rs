@@ -35,7 +35,7 @@ fn flag_wins_over_variable_and_variable_over_file() {
 fn printed_configuration_reads_back_the_same() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("config.yaml");
-    let flags = ["--certificate-file=/tls/tls.crt", "--key-file=/tls/tls.key", "--favoured-namespaces=a,b"];
+    let flags = ["--certificate-dir=/tls", "--favoured-namespaces=a,b"];
     for config in [load(&[], &POD).expect("defaults"), load(&flags, &POD).expect("valid")] {
         std::fs::write(&path, config.to_yaml()).expect("writing the file");
         let file = format!("--config-file={}", path.display());

@@ -32,10 +32,14 @@ fn resource_names_must_differ() {
 }
 
 #[test]
-fn certificate_needs_its_key() {
-    insta::assert_snapshot!(refused(&[("CERTIFICATE_FILE", "/tls/tls.crt")]), @"certificateFile needs keyFile: set both, or neither and the webhook issues its own certificate");
-    insta::assert_snapshot!(refused(&[("KEY_FILE", "/tls/tls.key")]), @"keyFile needs certificateFile: set both, or neither and the webhook issues its own certificate");
-    assert!(config(&[("CERTIFICATE_FILE", "/tls/tls.crt"), ("KEY_FILE", "/tls/tls.key")]).is_ok());
+fn listeners_have_ports_in_a_row() {
+    let address = |text: &str| config(&[("LISTEN_ADDRESS", text)]).expect("valid").listen_address;
+    let kinds = [Listener::Reviews, Listener::Extender, Listener::Explanations, Listener::AggregatedApi];
+    let ports = |text: &str| kinds.map(|kind| address(text).listener(kind).port());
+    assert_eq!(ports("[::]:8443"), [8443, 8444, 8445, 8446]);
+    assert_eq!(ports("127.0.0.1:65532"), [65532, 65533, 65534, 65535]);
+    assert_eq!(ports("127.0.0.1:0"), [0; 4], "each one that is free");
+    insta::assert_snapshot!(refused(&[("LISTEN_ADDRESS", "0.0.0.0:65533")]), @r#"environment variable LISTEN_ADDRESS="0.0.0.0:65533": "0.0.0.0:65533" is no address with a port up to 65532: expected one such as 0.0.0.0:8443"#);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use divvy_runtime::settings::{Advertise, Switch};
 
 use crate::admission::{FavouredNamespaces, Settings};
 use crate::aggregated_api::AggregatedApiMode;
-use crate::config::{Config, Namespace, SCHEDULER};
+use crate::config::{Config, Listener, Namespace, SCHEDULER};
 use crate::lease::{Candidate, Timing};
 use crate::tls::{Files, Service};
 
@@ -63,23 +63,23 @@ pub(super) fn service(config: &Config) -> Service {
 
 /// A certificate that somebody else keeps.
 pub(super) fn certificate_files(config: &Config) -> Option<Files> {
-    let (certificate, key) = config.certificate_file.as_ref().zip(config.key_file.as_ref())?;
-    Some(Files { certificate: certificate.to_path_buf(), key: key.to_path_buf() })
+    let directory = config.certificate_dir.as_ref()?;
+    Some(Files { certificate: directory.join("tls.crt"), key: directory.join("tls.key") })
 }
 
 /// Where the Service of the extender reaches this replica.
 pub(super) fn address(config: &Config) -> SocketAddr {
-    SocketAddr::new(config.pod_ip, config.extender_address.port())
+    SocketAddr::new(config.pod_ip, config.listen_address.listener(Listener::Extender).port())
 }
 
 /// Where the extender listens, if kube-scheduler calls it.
 pub(super) fn extender_address(config: &Config) -> Option<SocketAddr> {
-    (config.scheduling == Scheduling::Extender).then_some(config.extender_address)
+    (config.scheduling == Scheduling::Extender).then(|| config.listen_address.listener(Listener::Extender))
 }
 
 /// Where the aggregated API listens, if it is served.
 pub(super) fn aggregated_api_address(config: &Config) -> Option<SocketAddr> {
-    (config.aggregated_api != AggregatedApiMode::Off).then_some(config.aggregated_api_address)
+    (config.aggregated_api != AggregatedApiMode::Off).then(|| config.listen_address.listener(Listener::AggregatedApi))
 }
 
 /// This replica in the leader election.

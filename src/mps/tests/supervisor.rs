@@ -56,9 +56,10 @@ impl Node {
 
     fn command(&self, root: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_divvy-mps"));
-        command.arg("--drain-timeout=2s").arg("--driver-root-ctr-path").arg(root);
-        command.arg("--run-dir").arg(self.path("run")).arg("--nvml-library").arg(self.path("libnvidia-ml.so.1"));
+        command.arg("--drain-timeout=2s").arg("--driver-root").arg(root);
+        command.arg("--run-dir").arg(self.path("run"));
         command.env_clear().env("PATH", format!("{}:/usr/bin:/bin", self.path("bin").display()));
+        command.env("LD_LIBRARY_PATH", self.directory.path());
         command.stderr(fs::File::options().create(true).append(true).open(self.path("stderr")).unwrap());
         command
     }
@@ -300,7 +301,12 @@ fn start_waits_while_compute_mode_cannot_be_set() {
 }
 
 /// Mounts this machine's root at the first argument, and the second below that at /mnt, and runs the others.
-const MOUNT_AND_RUN: &str = r#"mount --rbind / "$0" && mount --bind "$1" "$0/mnt" && shift && exec "$@""#;
+///
+/// A real NVML of this machine is hidden by the stand-in.
+const MOUNT_AND_RUN: &str = r#"mount --rbind / "$0" && mount --bind "$1" "$0/mnt" && shift &&
+    for real in "$0"/usr/lib/*/libnvidia-ml.so.1 "$0"/usr/lib64/libnvidia-ml.so.1 "$0"/usr/lib/libnvidia-ml.so.1; do
+        [ ! -e "$real" ] || mount --bind "$LD_LIBRARY_PATH/libnvidia-ml.so.1" "$real" || exit
+    done && exec "$@""#;
 
 /// Another program, in a mount namespace of its own; `None` if this machine allows none.
 fn in_namespace(script: &str) -> Option<Command> {
@@ -327,7 +333,7 @@ fn driver_root_is_the_root_of_the_daemon() {
     let supervisor = node.command(&root);
     command.arg(&root).arg(node.path("bin")).arg(supervisor.get_program()).args(supervisor.get_args());
     // The program is there below the driver's root only.
-    command.env_clear().env("PATH", "/mnt:/usr/bin:/bin");
+    command.env_clear().env("PATH", "/mnt:/usr/bin:/bin").env("LD_LIBRARY_PATH", node.directory.path());
     command.stderr(fs::File::create(node.path("stderr")).unwrap());
     let mut supervisor = Supervisor(command.spawn().unwrap());
     node.until("it is up", Node::is_up);

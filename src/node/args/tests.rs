@@ -27,13 +27,9 @@ const VALUES: &[(&str, &str)] = &[
     ("cardOverrides", "[{index: 0, slotsPerCard: 4}, {model: L4, tier: shim, memory: 8192Mi, coresScale: 2.5}]"),
     ("deviceListStrategy", "volume-mounts,cdi-cri"),
     ("cdiDir", "/etc/cdi"),
-    ("nvidiaCdiHookPath", "/usr/local/bin/nvidia-cdi-hook"),
+    ("hostRoot", "/host"),
     ("driverRoot", "/run/nvidia/driver"),
-    ("driverRootCtrPath", "/driver-root"),
-    ("devRoot", "/run/nvidia/driver"),
-    ("devRootCtrPath", "/driver-root"),
-    ("devicePluginDir", "/tmp/device-plugins"),
-    ("podResourcesSocket", "/tmp/pod-resources.sock"),
+    ("kubeletRootDir", "/var/lib/k0s/kubelet"),
     ("kubeletUrl", "https://10.0.0.7:10251"),
     ("kubeletCa", "/etc/kubelet/ca.pem"),
     ("kubeletCertificate", "/etc/kubelet/kubelet.pem"),
@@ -44,13 +40,9 @@ const VALUES: &[(&str, &str)] = &[
     ("stateDir", "/srv/divvy"),
     ("runDir", "/r"),
     ("kubeletSettleTime", "30s"),
-    ("releaseInterval", "2s"),
     ("drainTimeout", "1h"),
-    ("nvmlLibrary", "libnvidia-ml.so.1"),
-    ("sysfsRoot", "/host/sys"),
     ("migStrategy", "mixed"),
     ("probeInterval", "1s"),
-    ("probeTimeout", "2s"),
     ("ignoredXids", "13,79"),
     ("recoverAfter", "5m"),
     ("listenAddress", "[::1]:9402"),
@@ -187,7 +179,7 @@ fn variable_with_invalid_utf8_is_refused() {
 #[test]
 fn invalid_file_is_refused_with_key_line_and_column() {
     let file = |line: &str| refused(&["--node-name=n1"], &[], &format!("version: v1\n{line}\n"));
-    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, defaultMemory, defaultCores, cardPolicy, loadAware, nodeIp, numaTopology, memoryScale, oversubscribeHostMemory, coresScale, tier, accountingNamespaces, libdivvyPath, cardOverrides, deviceListStrategy, cdiDir, nvidiaCdiHookPath, driverRoot, driverRootCtrPath, devRoot, devRootCtrPath, devicePluginDir, podResourcesSocket, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, releaseInterval, drainTimeout, nvmlLibrary, sysfsRoot, migStrategy, probeInterval, probeTimeout, ignoredXids, recoverAfter, listenAddress, adminAddress, logLevel, logFormat");
+    insta::assert_snapshot!(file("slotPerCard: 3"), @"config.yaml: line 2, column 1: slotPerCard: unknown field `slotPerCard`, expected one of version, selector, overrides, nodeName, resourceCount, resourceMemory, resourceMemoryPercentage, resourceCores, slotsPerCard, advertise, memoryUnit, defaultMemory, defaultCores, cardPolicy, loadAware, nodeIp, numaTopology, memoryScale, oversubscribeHostMemory, coresScale, tier, accountingNamespaces, libdivvyPath, cardOverrides, deviceListStrategy, cdiDir, hostRoot, driverRoot, kubeletRootDir, kubeletUrl, kubeletCa, kubeletCertificate, kubeletTokenFile, cgroupRoot, kubeletTimeout, kubeconfig, stateDir, runDir, kubeletSettleTime, drainTimeout, migStrategy, probeInterval, ignoredXids, recoverAfter, listenAddress, adminAddress, logLevel, logFormat");
     insta::assert_snapshot!(file("slotsPerCard: 300"), @r#"config.yaml: line 2, column 15: slotsPerCard: "300" is not a whole number from 1 to 256"#);
     insta::assert_snapshot!(file("adminAddress: 10.0.0.7:9404"), @r#"config.yaml: line 2, column 15: adminAddress: "10.0.0.7:9404" is not a loopback address with a port: expected one such as 127.0.0.1:9404 or [::1]:9404"#);
     insta::assert_snapshot!(file("slotsPerCard: [3]"), @"config.yaml: line 2, column 15: slotsPerCard: expected string scalar");

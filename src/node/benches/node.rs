@@ -50,7 +50,7 @@ async fn start(directory: &Path, state: &Path, binaries: &Binaries) -> anyhow::R
     std::fs::create_dir_all(&files.root)?;
     let scenario = Scenario::hgx_h100();
     scenario.write(&files.scenario)?;
-    scenario.write_sysfs(&files.root.join("sys"))?;
+    scenario.write_sysfs(&files.root.join("host/sys"))?;
     let kubelet = Kubelet::start(KubeletOptions::new(files.root.join("k"), "node-0", 1)).await?;
     kubelet.add_pod(Workload::new("divvy-node-0").namespace("divvy-system").app("divvy-node", &[]).pod())?;
     let daemon = daemon::start(binaries, &files, &kubelet, (own_address(), 9402).into(), "volume-mounts")?;

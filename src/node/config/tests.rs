@@ -49,9 +49,12 @@ fn valid_values_are_parsed() {
 
 #[test]
 fn default_may_depend_on_another_key() {
-    let moved = config(&[("NODE_IP", "fd00::7"), ("DRIVER_ROOT", "/run/nvidia/driver")]);
+    let moved = config(&[("NODE_IP", "fd00::7"), ("HOST_ROOT", "/host")]);
     assert_eq!(moved.kubelet_url.as_str(), "https://[fd00::7]:10250");
-    assert_eq!(&*moved.driver_root_ctr_path, Path::new("/run/nvidia/driver"));
+    assert_eq!(&*moved.kubelet_certificate, Path::new("/host/var/lib/kubelet/pki/kubelet.crt"));
+    assert_eq!(&*moved.cgroup_root, Path::new("/host/sys/fs/cgroup"));
+    let times = ["50ms", "1s"].map(|interval| config(&[("PROBE_INTERVAL", interval)]).probe_timeout());
+    assert_eq!(times, [1500, 2000].map(Duration::from_millis));
 }
 
 #[test]

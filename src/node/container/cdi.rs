@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::ContainerOptions;
 use super::capabilities::MigMinors;
-use super::driver::{CUDA, Driver, Numbers, SHARED_NODES};
+use super::driver::{CONTROL_NODE, CUDA, Driver, Numbers, SHARED_NODES};
+use crate::config::AbsolutePath;
 use divvy_node_core::inventory::{DeviceInfo, Inventory, MigPlace};
 
 /// Vendor and class of every name.
@@ -96,17 +97,27 @@ pub(super) struct Draft {
     pub lacks: Option<String>,
 }
 
+/// The directory whose `dev` has the device nodes.
+struct NodesPlace {
+    /// On the host.
+    host: PathBuf,
+    /// In the daemon's filesystem.
+    seen: PathBuf,
+}
+
 // === impl Draft ===
 
 impl Draft {
     /// Collects the files and device nodes that containers with these cards need.
     pub(super) fn new(options: &ContainerOptions, inventory: &Inventory) -> Self {
-        let driver = Driver::find(&options.driver_root, &options.driver_root_ctr_path);
+        let seen = options.driver_root.on_host(&options.host_root);
+        let driver = Driver::find(&options.driver_root, &seen);
+        let place = NodesPlace::find(options, &seen);
         let minors = MigMinors::read(&options.procfs);
         let mut named = BTreeMap::new();
         let mut refused = BTreeMap::new();
         for (card, device) in inventory.each() {
-            match nodes(options, &minors, &card.id, device) {
+            match nodes(&place, &minors, &card.id, device) {
                 None => {}
                 Some(Ok(nodes)) => drop(named.insert(card.id.clone(), nodes)),
                 Some(Err(problem)) => drop(refused.insert(card.id.clone(), problem)),
@@ -118,25 +129,25 @@ impl Draft {
             container_edits: Edits { device_nodes, ..Edits::default() },
         });
         let devices: Vec<Device> = devices.collect();
-        let lacks = lacks(options, &driver, &devices);
+        let lacks = lacks(&seen, &driver, &devices);
         if driver.library_directory.is_none() {
             // Then NVIDIA's runtime delivers, which makes these nodes itself.
             refused.clear();
         }
         let spec = Spec {
             // `hostPath` of a device node came with 0.5; nothing else here is younger than 0.3.
-            cdi_version: if options.dev_root == Path::new("/") { "0.3.0" } else { "0.5.0" },
+            cdi_version: if place.host == Path::new("/") { "0.3.0" } else { "0.5.0" },
             kind: KIND,
             devices,
-            container_edits: common(options, &driver),
+            container_edits: common(options, &place, &driver),
         };
         Self { spec, cards, refused, lacks }
     }
 }
 
-fn lacks(options: &ContainerOptions, driver: &Driver, devices: &[Device]) -> Option<String> {
+fn lacks(driver_root: &Path, driver: &Driver, devices: &[Device]) -> Option<String> {
     if driver.library_directory.is_none() {
-        let root = options.driver_root_ctr_path.display();
+        let root = driver_root.display();
         return Some(format!("{CUDA} is in none of the usual directories under {root}"));
     }
     let mut nodes = devices.iter().flat_map(|device| &device.container_edits.device_nodes).peekable();
@@ -150,23 +161,23 @@ fn lacks(options: &ContainerOptions, driver: &Driver, devices: &[Device]) -> Opt
 /// A card's nodes, if CDI can name the card: its minor number is known, and an instance in the driver's old spelling has slashes. An error says why a
 /// container that is given them could not use the instance.
 fn nodes(
-    options: &ContainerOptions,
+    place: &NodesPlace,
     minors: &MigMinors,
     id: &CardId,
     device: &DeviceInfo,
 ) -> Option<Result<Vec<DeviceNode>, String>> {
     let gpu = device.minor.filter(|_| !id.as_str().contains('/'))?;
-    let whole = DeviceNode::new(options, &format!("nvidia{gpu}"));
+    let whole = DeviceNode::new(place, &format!("nvidia{gpu}"));
     let Some(MigPlace { gi, ci, .. }) = device.place else { return Some(Ok(vec![whole])) };
-    let guards = minors.nodes(gpu, gi, ci).and_then(|capabilities| guards(options, capabilities));
+    let guards = minors.nodes(gpu, gi, ci).and_then(|capabilities| guards(place, capabilities));
     Some(guards.map(|guards| [whole].into_iter().chain(guards).collect()))
 }
 
 /// The nodes that guard an instance, by their names and the files for which nvidia-modprobe makes them.
-fn guards(options: &ContainerOptions, capabilities: [(String, String); 2]) -> Result<Vec<DeviceNode>, String> {
+fn guards(place: &NodesPlace, capabilities: [(String, String); 2]) -> Result<Vec<DeviceNode>, String> {
     let mut guards = Vec::new();
     for (name, access) in capabilities {
-        let node = DeviceNode::new(options, &name);
+        let node = DeviceNode::new(place, &name);
         if node.kind.is_none() {
             let path = node.host_path.as_ref().unwrap_or(&node.path).display();
             return Err(format!("{path} is no device node: make it with nvidia-modprobe -f {access}"));
@@ -177,8 +188,8 @@ fn guards(options: &ContainerOptions, capabilities: [(String, String); 2]) -> Re
 }
 
 /// Edits of a container with any card.
-fn common(options: &ContainerOptions, driver: &Driver) -> Edits {
-    let nodes = SHARED_NODES.iter().map(|name| DeviceNode::new(options, name));
+fn common(options: &ContainerOptions, place: &NodesPlace, driver: &Driver) -> Edits {
+    let nodes = SHARED_NODES.iter().map(|name| DeviceNode::new(place, name));
     let mounts = driver.files.iter().map(|file| Mount {
         host_path: file.host.clone(),
         container_path: file.container.clone(),
@@ -189,7 +200,7 @@ fn common(options: &ContainerOptions, driver: &Driver) -> Edits {
         env: vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()],
         device_nodes: nodes.filter(|node| node.kind.is_some()).collect(),
         mounts: mounts.collect(),
-        hooks: hooks(&options.nvidia_cdi_hook_path, driver),
+        hooks: hooks(&options.nvidia_cdi_hook, driver),
     }
 }
 
@@ -209,14 +220,26 @@ fn hooks(program: &Path, driver: &Driver) -> Vec<Hook> {
     ]
 }
 
+// === impl NodesPlace ===
+
+impl NodesPlace {
+    /// A driver container may have nodes of its own, which nvidia-container-toolkit looks for first too.
+    fn find(options: &ContainerOptions, driver_root: &AbsolutePath) -> Self {
+        if Numbers::read(&driver_root.join("dev").join(CONTROL_NODE)).is_some() {
+            return Self { host: options.driver_root.to_path_buf(), seen: driver_root.to_path_buf() };
+        }
+        Self { host: "/".into(), seen: options.host_root.to_path_buf() }
+    }
+}
+
 // === impl DeviceNode ===
 
 impl DeviceNode {
-    fn new(options: &ContainerOptions, name: &str) -> Self {
+    fn new(place: &NodesPlace, name: &str) -> Self {
         let below = |root: &Path| root.join("dev").join(name);
-        let host = below(&options.dev_root);
+        let host = below(&place.host);
         let path = below(Path::new("/"));
-        let numbers = Numbers::read(&below(&options.dev_root_ctr_path));
+        let numbers = Numbers::read(&below(&place.seen));
         Self {
             host_path: (host != path).then_some(host),
             path,

@@ -1,7 +1,6 @@
 //! Files of NVIDIA's driver: libraries, programs and device nodes.
 
 use std::collections::BTreeSet;
-use std::env::consts::ARCH;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -22,8 +21,11 @@ const LIBRARIES: [&str; 9] = [
 /// Programs of the same capabilities.
 const PROGRAMS: [&str; 4] = ["nvidia-smi", "nvidia-debugdump", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
 
+/// The device node by which every program reaches the driver.
+pub(super) const CONTROL_NODE: &str = "nvidiactl";
+
 /// Device nodes that every container with a card needs, as far as the driver has made them.
-pub(super) const SHARED_NODES: [&str; 4] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];
+pub(super) const SHARED_NODES: [&str; 4] = [CONTROL_NODE, "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];
 
 /// The library without which nothing runs on a card.
 pub(super) const CUDA: &str = "libcuda.so.1";
@@ -59,11 +61,8 @@ impl Driver {
     pub(super) fn find(root: &Path, seen: &Path) -> Self {
         let Ok(seen) = seen.canonicalize() else { return Self::default() };
         let tree = Tree { root, seen: &seen };
-        let multiarch = format!("usr/lib/{ARCH}-linux-gnu");
-        // Debian; Red Hat; container-optimised systems; Arch. All libraries are taken from the first that has CUDA, as
-        // another may hold those of 32 bits.
-        let directories = [&multiarch, "usr/lib64", "lib64", "usr/lib"].map(Path::new);
-        let library_directory = directories.into_iter().find(|directory| seen.join(directory).join(CUDA).exists());
+        // All libraries are taken from the first directory that has CUDA, as another may hold those of 32 bits.
+        let library_directory = divvy_runtime::driver::library_directory(&seen, CUDA);
         let libraries = library_directory.iter().flat_map(|directory| tree.libraries(directory));
         let program = |name: &&str| ["usr/bin", "bin"].iter().find_map(|bin| tree.file(&Path::new(bin).join(name)));
         let files = libraries.chain(PROGRAMS.iter().filter_map(program)).collect();

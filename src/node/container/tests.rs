@@ -78,11 +78,9 @@ impl Host {
             run_dir: self.path("run"),
             device_list_strategy: crate::config::List(names).try_into().expect("strategies"),
             cdi_dir: self.path("cdi"),
-            nvidia_cdi_hook_path: self.path("usr/bin/nvidia-cdi-hook"),
-            driver_root: PathBuf::from("/run/nvidia/driver"),
-            driver_root_ctr_path: self.path("driver"),
-            dev_root: self.root.path().to_owned(),
-            dev_root_ctr_path: self.root.path().to_owned(),
+            host_root: absolute(self.root.path()),
+            driver_root: AbsolutePath::new("/driver"),
+            nvidia_cdi_hook: self.path("usr/bin/nvidia-cdi-hook"),
             procfs: self.path("proc"),
         }
     }
@@ -104,6 +102,10 @@ impl Host {
         let text = fs::read_to_string(self.path(&format!("run/containers/{nonce}/limits/limits")));
         limits::read(&text.expect("a limits file")).expect("a whole one")
     }
+}
+
+fn absolute(path: &Path) -> AbsolutePath {
+    path.display().to_string().try_into().expect("absolute")
 }
 
 fn id(text: &str) -> CardId {
@@ -196,8 +198,7 @@ fn cdi_spec_omits_a_missing_hook_and_escaping_links() {
     // A link that leads out of the driver's tree would be another file on the host.
     let escape = format!("driver/usr/lib/{}-linux-gnu/libnvidia-cfg.so.1", std::env::consts::ARCH);
     host.link("/etc/hostname", &escape);
-    let options = ContainerOptions { dev_root: "/".into(), dev_root_ctr_path: "/".into(), ..host.options("cdi-cri") };
-    Containers::new(options, Box::new(Accounting)).publish_cards(&found(cards())).expect("published");
+    Containers::new(host.options("cdi-cri"), Box::new(Accounting)).publish_cards(&found(cards())).expect("published");
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
     let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
     assert_eq!(spec["cdiVersion"], "0.3.0", "no hostPath of a device node");
@@ -209,16 +210,19 @@ fn cdi_spec_omits_a_missing_hook_and_escaping_links() {
 #[test]
 fn cdi_spec_has_the_nodes_of_a_driver_container() {
     let host = Host::new();
-    let options = ContainerOptions { dev_root: "/run/nvidia/driver".into(), ..host.options("auto") };
-    let delivery = Containers::new(options, Box::new(Accounting));
+    for node in ["nvidia0", "nvidia1", "nvidiactl"] {
+        host.link("/dev/null", &format!("driver/dev/{node}"));
+        fs::remove_file(host.path(&format!("dev/{node}"))).expect("a node of the host");
+    }
+    let delivery = Containers::new(host.options("auto"), Box::new(Accounting));
     delivery.publish_cards(&found(cards())).expect("published");
     assert_eq!(delivery.strategies().reason, "auto: the CDI specification is written");
     let spec = fs::read_to_string(host.path("cdi/divvy.dev-gpu.json")).expect("a specification");
     let spec: serde_json::Value = serde_json::from_str(&spec).expect("JSON");
     let node = &spec["devices"][0]["containerEdits"]["deviceNodes"][0];
     assert_eq!(node["path"], "/dev/nvidia0");
-    assert_eq!(node["hostPath"], "/run/nvidia/driver/dev/nvidia0", "where the runtime finds it");
-    assert_eq!((&node["type"], &node["major"]), (&"c".into(), &1.into()), "seen below devRootCtrPath");
+    assert_eq!(node["hostPath"], "/driver/dev/nvidia0", "where the runtime finds it");
+    assert_eq!((&node["type"], &node["major"]), (&"c".into(), &1.into()), "seen below hostRoot");
 }
 
 #[test]
@@ -276,10 +280,10 @@ fn auto_after(change: impl FnOnce(&Host, &mut ContainerOptions)) -> String {
 
 #[test]
 fn auto_falls_back_to_mounts_with_a_reason() {
-    let no_driver = auto_after(|_, options| options.driver_root_ctr_path = "/nonexistent".into());
-    assert_eq!(no_driver, "libcuda.so.1 is in none of the usual directories under /nonexistent");
+    let no_driver = auto_after(|_, options| options.driver_root = AbsolutePath::new("/nonexistent"));
+    assert_eq!(no_driver, "libcuda.so.1 is in none of the usual directories under /host/nonexistent");
     let no_node = auto_after(|host, _| fs::remove_file(host.path("dev/nvidia1")).expect("a link"));
-    assert_eq!(no_node, "/host/dev/nvidia1 is no device node");
+    assert_eq!(no_node, "/dev/nvidia1 is no device node");
     let no_directory = auto_after(|host, _| host.file("cdi"));
     assert_eq!(
         no_directory,

@@ -276,7 +276,7 @@ impl Monitor {
         self.driver_watch = Some(held);
         let watch = DriverWatch {
             number: self.driver_watches,
-            library: self.options.library(),
+            driver_root: self.options.driver_root.clone(),
             interval: self.options.probe_interval,
             messages: self.messages.clone(),
             stop,

@@ -1,6 +1,5 @@
 //! Threads that call NVML. They report to the monitor and decide nothing.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use divvy_api::CardId;
+use divvy_runtime::driver::nvml_library;
 use divvy_runtime::logging::WarnOnce;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{EventSet, Nvml};
@@ -36,7 +36,7 @@ pub(super) struct Reporter {
 /// Opens NVML and counts its cards, repeatedly.
 pub(super) struct DriverWatch {
     pub(super) number: u64,
-    pub(super) library: OsString,
+    pub(super) driver_root: PathBuf,
     pub(super) interval: Duration,
     pub(super) messages: Sender<Message>,
     pub(super) stop: StopSignal,
@@ -92,7 +92,7 @@ impl Reporter {
 impl DriverWatch {
     pub(super) fn run(self) {
         loop {
-            let refusal = match calls::open(&self.library) {
+            let refusal = match calls::open(nvml_library(&self.driver_root).as_os_str()) {
                 Ok((nvml, driver)) => self.attend(&Arc::new(nvml), driver),
                 Err(error) => Some(error),
             };

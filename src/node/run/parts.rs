@@ -87,13 +87,10 @@ impl Connections {
         let bound = api_server.clone();
         let source = NodePods {
             kubelet: kubelet.beside(requests),
-            pod_resources: PodResources {
-                socket: config.pod_resources_socket.to_path_buf(),
-                names: config.resource_names(),
-            },
+            pod_resources: PodResources { socket: config.pod_resources_socket(), names: config.resource_names() },
             bound: bound.map(|server| BoundPods::new(server, &config.node_name, &config.kubelet_token_file)),
             cgroups: Arc::new(PodCgroups::new(config.cgroup_root.to_path_buf())),
-            kubelet_age: KubeletAge::new(config.device_plugin_dir.join("kubelet.sock")),
+            kubelet_age: KubeletAge::new(config.device_plugin_dir().join("kubelet.sock")),
             unlisted: Arc::default(),
             metrics: Arc::new(Metrics::register(registry)),
         };

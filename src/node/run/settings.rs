@@ -46,11 +46,11 @@ pub(super) fn kubelet(config: &Config) -> KubeletEndpoint {
 pub(super) fn inventory(config: &Config, desired: &Desired) -> InventoryOptions {
     let ignored_xids = config.ignored_xids.0.iter().map(|xid| xid.get().into()).collect();
     InventoryOptions {
-        nvml_library: config.nvml_library.clone(),
-        sysfs_root: config.sysfs_root.to_path_buf(),
+        driver_root: config.driver_root.on_host(&config.host_root).to_path_buf(),
+        sysfs_root: config.host_root.join("sys"),
         mig_strategy: config.mig_strategy,
         probe_interval: config.probe_interval.get(),
-        probe_timeout: config.probe_timeout.get(),
+        probe_timeout: config.probe_timeout(),
         health: HealthOptions { ignored_xids, recover_after: config.recover_after.get() },
         released: desired.driver_release(),
     }

@@ -162,7 +162,7 @@ impl Parts {
             metrics: Arc::clone(&daemon.source().metrics),
         };
         let registrar = Registrar {
-            directory: config.device_plugin_dir.to_path_buf(),
+            directory: config.device_plugin_dir(),
             calls,
             offers: channels.offers.subscribe(),
             pod_resources: daemon.source().pod_resources.clone(),
@@ -174,7 +174,7 @@ impl Parts {
             inventory::register(registrar, self.inventory.clone(), advertiser, serving.clone(), stop.clone());
         tasks.spawn("registration", register);
         let notified = [&channels.ledger_changed, &channels.doubt].map(Arc::clone);
-        let interval = config.release_interval.get();
+        let interval = config.probe_interval.get();
         tasks.spawn("reconcile", reconcile::watch(Arc::clone(daemon), notified, interval, stop.clone()));
         let doubt = Arc::clone(&channels.doubt);
         let registration = channels.registration.subscribe();

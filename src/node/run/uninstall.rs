@@ -136,9 +136,9 @@ async fn clean_node(config: &Config) -> anyhow::Result<Vec<String>> {
 /// Removes the daemon's files in the kubelet's plugin directory.
 fn remove_plugin(config: &Config) -> anyhow::Result<Vec<String>> {
     let mut out = Vec::new();
-    let mut sockets = own_sockets(&config.device_plugin_dir);
+    let mut sockets = own_sockets(&config.device_plugin_dir());
     sockets.sort_unstable();
-    for path in sockets.into_iter().chain([config.device_plugin_dir.join(NOTE)]) {
+    for path in sockets.into_iter().chain([config.device_plugin_dir().join(NOTE)]) {
         match fs::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             removed => {

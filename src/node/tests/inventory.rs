@@ -7,6 +7,7 @@ mod mig;
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Machine {
 
     fn start_with(scenario: Scenario, adjust: impl FnOnce(&mut InventoryOptions)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        scenario.write(&directory.path().join("scenario.json")).unwrap();
+        scenario.write(&scenario_file(&directory)).unwrap();
         scenario.write_sysfs(directory.path()).unwrap();
         install(&directory);
         let mut options = options(&directory);
@@ -51,7 +52,7 @@ impl Machine {
 
     fn change(&mut self, change: impl FnOnce(&mut Scenario)) {
         change(&mut self.scenario);
-        self.scenario.write(&self.directory.path().join("scenario.json")).unwrap();
+        self.scenario.write(&scenario_file(&self.directory)).unwrap();
     }
 
     async fn until(&mut self, what: &str, holds: impl Fn(&Inventory) -> bool) -> Arc<Inventory> {
@@ -77,14 +78,21 @@ impl Machine {
     }
 }
 
-fn install(directory: &TempDir) -> PathBuf {
+fn install(directory: &TempDir) {
     let built = env::current_exe().unwrap().with_file_name("libfake_nvml.so");
-    fake_nvml::install(&built, directory.path()).unwrap()
+    fake_nvml::install_driver(&built, directory.path()).unwrap();
+}
+
+/// Beside the library.
+fn scenario_file(directory: &TempDir) -> PathBuf {
+    let libraries = directory.path().join("usr/lib64");
+    fs::create_dir_all(&libraries).unwrap();
+    libraries.join("scenario.json")
 }
 
 fn options(directory: &TempDir) -> InventoryOptions {
     InventoryOptions {
-        nvml_library: Some(directory.path().join("libnvidia-ml.so.1")),
+        driver_root: directory.path().to_path_buf(),
         sysfs_root: directory.path().to_path_buf(),
         mig_strategy: MigStrategy::None,
         probe_interval: Duration::from_millis(10),
@@ -189,11 +197,11 @@ async fn driver_may_be_installed_later() {
         |text: &'static str| move |inventory: &Inventory| inventory.problem.as_ref().is_some_and(|p| p.contains(text));
     until(&mut inventories, "the library is missing", says("cannot open shared object file")).await;
     let mut scenario = Scenario { driver_loaded: false, ..quad() };
-    scenario.write(&directory.path().join("scenario.json")).unwrap();
+    scenario.write(&scenario_file(&directory)).unwrap();
     install(&directory);
     until(&mut inventories, "the driver is missing", says("nvmlInit: NVIDIA driver is not loaded")).await;
     scenario.driver_loaded = true;
-    scenario.write(&directory.path().join("scenario.json")).unwrap();
+    scenario.write(&scenario_file(&directory)).unwrap();
     let inventory = until(&mut inventories, "cards", |inventory| !inventory.cards().is_empty()).await;
     assert_eq!((inventory.cards().len(), &inventory.problem), (4, &None));
 }
@@ -353,10 +361,11 @@ async fn compute_mode_is_that_of_the_driver() {
     let mut machine = Machine::start(quad());
     let found = machine.until_well().await;
     assert!(found.cards().iter().all(|card| card.compute_mode == ComputeMode::Default));
-    fake_card::set_compute_mode(machine.directory.path(), &Scenario::uuid(2), EXCLUSIVE_PROCESS).unwrap();
+    fake_card::set_compute_mode(&machine.directory.path().join("usr/lib64"), &Scenario::uuid(2), EXCLUSIVE_PROCESS)
+        .unwrap();
     let restricted = |inventory: &Inventory| inventory.cards().iter().map(Card::takes_parts).collect::<Vec<_>>();
     machine.until("one GPU is for one process", |found| restricted(found) == [true, true, false, true]).await;
-    fake_card::set_compute_mode(machine.directory.path(), &Scenario::uuid(2), 0).unwrap();
+    fake_card::set_compute_mode(&machine.directory.path().join("usr/lib64"), &Scenario::uuid(2), 0).unwrap();
     machine.until("all GPUs are shared", |found| restricted(found) == [true; 4]).await;
 }
 
@@ -522,7 +531,7 @@ async fn nvml_counts_as_closed_when_the_last_call_has_come_back() {
 #[tokio::test]
 async fn nvml_is_not_opened_at_all_while_the_driver_is_upgraded() {
     let directory = tempfile::tempdir().unwrap();
-    quad().write(&directory.path().join("scenario.json")).unwrap();
+    quad().write(&scenario_file(&directory)).unwrap();
     install(&directory);
     let options = InventoryOptions { released: Some("by hand".to_owned()), ..options(&directory) };
     let (mut inventories, handle) = watch(options);

@@ -27,8 +27,8 @@ impl Node {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let built = std::env::current_exe().unwrap().with_file_name("libfake_nvml.so");
-        fake_nvml::install(&built, directory.path()).unwrap();
-        Scenario::uniform(1, "NVIDIA L4", 24 << 30).write(&directory.path().join("scenario.json")).unwrap();
+        let driver = fake_nvml::install_driver(&built, &directory.path().join("host")).unwrap();
+        Scenario::uniform(1, "NVIDIA L4", 24 << 30).write(&driver.join("scenario.json")).unwrap();
         let mps = MpsDirectory::new(&directory.path().join("run"));
         mps.create().unwrap();
         Self { directory, mps }
@@ -58,11 +58,10 @@ impl Node {
             ("--run-dir", "run"),
             ("--state-dir", "state"),
             ("--cdi-dir", "cdi"),
-            ("--device-plugin-dir", "plugins"),
+            ("--kubelet-root-dir", "kubelet"),
             ("--libdivvy-path", "libdivvy.so"),
-            ("--nvml-library", "libnvidia-ml.so.1"),
+            ("--host-root", "host"),
             // Made by nobody.
-            ("--kubelet-certificate", "kubelet.crt"),
             ("--kubelet-ca", "ca.crt"),
         ];
         command.args(paths.iter().flat_map(|(flag, path)| [(*flag).into(), self.path(path).into_os_string()]));

@@ -17,6 +17,19 @@ impl AbsolutePath {
     pub fn new(path: &'static str) -> Self {
         Self(path.into())
     }
+
+    /// What is at `path` in this directory.
+    #[must_use]
+    pub fn child(&self, path: &'static str) -> Self {
+        Self(self.0.join(path))
+    }
+
+    /// This path of the host, for a program that sees the host's root directory at `host_root`.
+    #[must_use]
+    pub fn on_host(&self, host_root: &Self) -> Self {
+        // The root itself would get a slash at its end.
+        Self(host_root.0.join(self.0.strip_prefix("/").unwrap_or(&self.0)).components().collect())
+    }
 }
 
 impl TryFrom<String> for AbsolutePath {

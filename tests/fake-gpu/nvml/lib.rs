@@ -33,7 +33,7 @@ mod install;
 pub mod scenario;
 mod shared;
 
-pub use install::install;
+pub use install::{install, install_driver};
 pub use scenario::{
     Call, CardScenario, CardState, FabricScenario, InstanceScenario, LinkScenario, MigScenario, NvmlReturn, PciLevel,
     Process, RemappedRows, Scenario, ScenarioError, SensorScenario, XidEvent,

@@ -35,8 +35,7 @@ impl Replica {
         directory: &Path,
     ) -> anyhow::Result<Self> {
         let ip = own_address();
-        let [address, extender, queries, pages, admin] =
-            [8443, 8444, 8445, 9403, 9404].map(|port| SocketAddr::from((ip, port)));
+        let [address, queries, pages, admin] = [8443, 8445, 9403, 9404].map(|port| SocketAddr::from((ip, port)));
         let keys = json!({
             "version": "v1",
             "podName": name,
@@ -44,8 +43,6 @@ impl Replica {
             "namespace": SYSTEM,
             "kubeconfig": control_plane.webhook_kubeconfig,
             "listenAddress": address,
-            "extenderAddress": extender,
-            "queryAddress": queries,
             "metricsAddress": pages,
             "adminAddress": admin,
             "scheduling": "extender",

@@ -1,18 +1,17 @@
 //! One process of the webhook.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use bytes::Bytes;
-use divvy_testkit::process::resident;
+use divvy_testkit::process::{own_address, resident};
 use fake_apiserver::endpoints::pod_ip;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
-use tokio::net::TcpSocket;
 use tokio::process::{Child, Command};
 
 use crate::{until, within};
@@ -35,8 +34,6 @@ pub(crate) struct Replica {
     admin: SocketAddr,
     child: Child,
     log: PathBuf,
-    /// Bound but never listening: they keep our ports from other tests.
-    _ports: [TcpSocket; 6],
 }
 
 // === impl Replica ===
@@ -44,18 +41,15 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts with these keys on top of what every replica of a test has.
     pub(crate) fn start(home: &Path, name: &'static str, keys: &Value) -> Self {
-        let ports = [(); 6].map(|()| reserve());
-        let addresses = ports.each_ref().map(|port| port.local_addr().unwrap());
-        let [address, extender, queries, aggregated_api, pages, admin] = addresses;
+        let ip = own_address();
+        let [address, extender, queries, aggregated_api, pages, admin] =
+            [8443, 8444, 8445, 8446, 9403, 9404].map(|port| SocketAddr::from((ip, port)));
         let mut all = json!({
             "version": "v1",
             "podName": name,
-            "podIp": pod_ip(Ipv4Addr::LOCALHOST),
+            "podIp": pod_ip(ip),
             "namespace": "divvy-system",
             "listenAddress": address,
-            "extenderAddress": extender,
-            "queryAddress": queries,
-            "aggregatedApiAddress": aggregated_api,
             "metricsAddress": pages,
             "adminAddress": admin,
             "kubeconfig": home.join("kubeconfig"),
@@ -71,7 +65,7 @@ impl Replica {
         command.arg("--config-file").arg(config).env_clear().env("NO_COLOR", "1").env("RUST_BACKTRACE", "1");
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output).kill_on_drop(true);
         let child = command.spawn().unwrap();
-        Self { name, address, extender, queries, aggregated_api, pages, admin, child, log, _ports: ports }
+        Self { name, address, extender, queries, aggregated_api, pages, admin, child, log }
     }
 
     /// Status and text of a page of `metricsAddress`; nothing while nobody listens.
@@ -157,11 +151,4 @@ async fn page(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let code = answer.status().as_u16();
     let body = answer.into_body().collect().await.ok()?.to_bytes();
     Some((code, String::from_utf8_lossy(&body).into_owned()))
-}
-
-fn reserve() -> TcpSocket {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    socket
 }

@@ -112,8 +112,8 @@ async fn bad_flags_and_files_exit_with_64_and_a_reason() {
         (&[], "podName is missing"),
         (&["--config-file", "/nowhere"], "reading configuration file /nowhere"),
         (
-            &["--pod-name", "a", "--pod-ip", "::1", "--namespace", "b", "--key-file", "/tls.key"],
-            "keyFile needs certificateFile",
+            &["--pod-name", "a", "--pod-ip", "::1", "--namespace", "b", "--resource-cores", "nvidia.com/gpu"],
+            "resource nvidia.com/gpu stands for two amounts",
         ),
     ];
     for (flags, said) in cases {
@@ -126,7 +126,7 @@ async fn bad_flags_and_files_exit_with_64_and_a_reason() {
 #[tokio::test]
 async fn missing_cluster_exits_with_1_and_a_reason() {
     let flags = ["--pod-name", "a", "--pod-ip", "127.0.0.1", "--namespace", "b"];
-    let listeners = ["--listen-address", "--query-address", "--metrics-address", "--admin-address"];
+    let listeners = ["--listen-address", "--metrics-address", "--admin-address"];
     let ports = listeners.map(|flag| [flag, "127.0.0.1:0"]).concat();
     for (kubeconfig, said) in [
         (&[][..], "no kubeconfig is set, and this is not a pod of a cluster"),

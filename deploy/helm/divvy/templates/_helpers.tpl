@@ -15,8 +15,7 @@ and print the objects: there is one description of each object, and both ways of
 {{- end }}
 {{- $keys := omit (deepCopy .Values.webhook) "extender" }}
 {{- if .Values.certManager.enabled }}
-  {{- $_ := set $keys "certificateFile" "/etc/divvy-tls/tls.crt" }}
-  {{- $_ := set $keys "keyFile" "/etc/divvy-tls/tls.key" }}
+  {{- $_ := set $keys "certificateDir" "/etc/divvy-tls" }}
 {{- end }}
 {{- include "divvy.config" $keys }}
 {{- end }}
@@ -125,21 +124,24 @@ and print the objects: there is one description of each object, and both ways of
 {{- end }}
 {{- end }}
 
-{{/* Mounts directories that the daemon's configuration moves where it says, at the same path on the host. Call: list ROOT SPEC */}}
+{{/* Mounts directories that the daemon's configuration moves where it says, at the same path on the host; but a kubelet has its
+     directory for plugins in /var/lib/kubelet whatever its own is (kubelet, pluginapi.KubeletSocket). Call: list ROOT SPEC */}}
 {{- define "divvy.moved" }}
 {{- $keys := (index . 0).Values.node }}
 {{- $spec := index . 1 }}
 {{- $moved := dict }}
-{{- range $volume, $key := dict "device-plugins" "devicePluginDir" "state" "stateDir" "run" "runDir" "cdi" "cdiDir" }}
+{{- range $volume, $key := dict "state" "stateDir" "run" "runDir" "cdi" "cdiDir" }}
   {{- with get $keys $key }}
     {{- $_ := set $moved $volume . }}
   {{- end }}
 {{- end }}
-{{- with $keys.podResourcesSocket }}
-  {{- $_ := set $moved "pod-resources" (dir .) }}
+{{- range $volume := list "device-plugins" "pod-resources" }}
+  {{- with $keys.kubeletRootDir }}
+    {{- $_ := set $moved $volume (printf "%s/%s" . $volume) }}
+  {{- end }}
 {{- end }}
 {{- range $volume := $spec.volumes }}
-  {{- with get $moved $volume.name }}
+  {{- with get (omit $moved "device-plugins") $volume.name }}
     {{- $_ := set $volume.hostPath "path" . }}
   {{- end }}
 {{- end }}

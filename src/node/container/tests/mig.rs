@@ -58,7 +58,7 @@ fn instance_without_capabilities_is_refused_by_name() {
         assert_eq!(
             outcome(&host, strategies, 1, 0).expect_err("no such node"),
             format!(
-                "MIG instance {INSTANCE} can't be allocated: /host/dev/nvidia-caps/nvidia-cap1012 is no device node: \
+                "MIG instance {INSTANCE} can't be allocated: /dev/nvidia-caps/nvidia-cap1012 is no device node: \
                 make it with nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu1/mig/gi1/access"
             )
         );

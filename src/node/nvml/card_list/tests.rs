@@ -39,7 +39,7 @@ fn sample() -> Sample {
 
 fn options() -> InventoryOptions {
     InventoryOptions {
-        nvml_library: None,
+        driver_root: "/".into(),
         sysfs_root: "/sys".into(),
         mig_strategy: MigStrategy::None,
         probe_interval: Duration::from_secs(5),

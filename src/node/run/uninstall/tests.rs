@@ -28,11 +28,16 @@ impl Left {
             "STATE_DIR" => Some(path("state")),
             "RUN_DIR" => Some(path("run")),
             "CDI_DIR" => Some(path("cdi")),
-            "DEVICE_PLUGIN_DIR" => Some(path("plugins")),
+            "KUBELET_ROOT_DIR" => Some(path("kubelet")),
             _ => None,
         };
         let config = Keys::from_env(env).and_then(Keys::into_config).expect("valid");
-        let files = ["plugins/divvy-gpu.sock", "plugins/other.sock", "cdi/divvy.dev-gpu.json", "cdi/other.json"];
+        let files = [
+            "kubelet/device-plugins/divvy-gpu.sock",
+            "kubelet/device-plugins/other.sock",
+            "cdi/divvy.dev-gpu.json",
+            "cdi/other.json",
+        ];
         let own = [
             "state/lib/ld.so.preload",
             "run/clocks/GPU-a",
@@ -89,7 +94,7 @@ async fn uninstall_removes_divvys_files_and_is_idempotent() {
     assert!(complete);
     insta::assert_snapshot!(said, @r"
     left: the Node, as there is neither a cluster nor a kubeconfig
-    removed: DIR/plugins/divvy-gpu.sock
+    removed: DIR/kubelet/device-plugins/divvy-gpu.sock
     removed: limits and region a1000000000000000000000000000000
     removed: limits and region b2000000000000000000000000000000
     removed: CDI specification in DIR/cdi
@@ -101,12 +106,13 @@ async fn uninstall_removes_divvys_files_and_is_idempotent() {
     removed: DIR/run/dead
     removed: DIR/run
     ");
-    for file in ["plugins/other.sock", "cdi/other.json", "state/journals"] {
+    for file in ["kubelet/device-plugins/other.sock", "cdi/other.json", "state/journals"] {
         assert!(left.there(file), "{file} isn't ours");
     }
     let directories = [RUNNING, ENDED].map(|nonce| format!("run/containers/{nonce}"));
-    for file in
-        ["plugins/divvy-gpu.sock", "cdi/divvy.dev-gpu.json"].into_iter().chain(directories.iter().map(|it| &**it))
+    for file in ["kubelet/device-plugins/divvy-gpu.sock", "cdi/divvy.dev-gpu.json"]
+        .into_iter()
+        .chain(directories.iter().map(|it| &**it))
     {
         assert!(!left.there(file), "{file}");
     }
@@ -122,7 +128,7 @@ async fn uninstall_keeps_files_of_running_pods() {
     assert!(complete);
     insta::assert_snapshot!(said, @r"
     left: the Node, as there is neither a cluster nor a kubeconfig
-    removed: DIR/plugins/divvy-gpu.sock
+    removed: DIR/kubelet/device-plugins/divvy-gpu.sock
     removed: limits and region b2000000000000000000000000000000
     left: CDI specification, limits and regions, which these pods use: ns/train
     ");
@@ -138,7 +144,7 @@ async fn without_the_kubelet_every_pod_may_be_running() {
     assert!(!complete);
     insta::assert_snapshot!(said, @r"
     left: the Node, as there is neither a cluster nor a kubeconfig
-    removed: DIR/plugins/divvy-gpu.sock
+    removed: DIR/kubelet/device-plugins/divvy-gpu.sock
     left: files: listing running pods: no answer
     ");
     assert!(left.there("cdi/divvy.dev-gpu.json") && left.there(&format!("run/containers/{ENDED}")));
@@ -151,5 +157,5 @@ async fn nothing_is_removed_beside_a_running_daemon() {
     let mut lines = Vec::new();
     assert!(uninstall_from_node(&left.config, |line| lines.push(line)).await.is_err());
     insta::assert_snapshot!(left.said(&lines), @"nothing is removed: DIR/state: another process keeps its ledger here: stop it first");
-    assert!(left.there("plugins/divvy-gpu.sock"));
+    assert!(left.there("kubelet/device-plugins/divvy-gpu.sock"));
 }

@@ -105,8 +105,7 @@ impl Bench {
         let mut keys = json!({
             "version": "v1",
             "nodeName": "node",
-            "devicePluginDir": kubelet.plugin_dir(),
-            "podResourcesSocket": kubelet.pod_resources_socket(),
+            "kubeletRootDir": kubelet.root_dir(),
             "kubeletUrl": format!("https://{}", kubelet.address()),
             "kubeletCa": kubelet.ca_file(),
             "kubeletTokenFile": kubelet.token_file(),
@@ -117,21 +116,19 @@ impl Bench {
             // Not there, unless a test puts it there.
             "libdivvyPath": root.join("libdivvy.so"),
             "cdiDir": root.join("cdi"),
-            "sysfsRoot": root.join("sys"),
-            "nvmlLibrary": binaries().await.nvml,
+            "hostRoot": root.join("host"),
             "deviceListStrategy": "envvar",
             "listenAddress": address,
             "adminAddress": admin,
             "probeInterval": "100ms",
-            "probeTimeout": "500ms",
             "recoverAfter": "300ms",
-            "releaseInterval": "200ms",
         });
         let keys_of = |value: Value| value.as_object().unwrap().clone();
         let (mut keys, own) = (keys_of(keys.take()), keys_of(own));
         keys.extend(own);
         let scenario = Scenario::uniform(CARDS, "NVIDIA L4", MEMORY << 20);
-        scenario.write_sysfs(&root.join("sys")).unwrap();
+        scenario.write_sysfs(&root.join("host/sys")).unwrap();
+        fake_nvml::install_driver(&binaries().await.nvml, &root.join("host")).unwrap();
         let bench = Self { kubelet, scenario, address, admin, keys, child: None, cluster: None, directory };
         bench.scenario.write(&bench.path("scenario.json")).unwrap();
         bench.idle_pod().await;

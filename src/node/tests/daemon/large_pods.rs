@@ -27,7 +27,7 @@ impl Bench {
     /// Lists that take seconds, as the stand-ins are built without optimization too.
     fn be_patient(&mut self) {
         self.set_key("kubeletTimeout", "10s");
-        self.set_key("releaseInterval", "60s");
+        self.set_key("probeInterval", "60s");
     }
 
     /// Highest resident memory of the daemon in MiB.

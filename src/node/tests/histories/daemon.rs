@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use divvy_api::gpunode::{Oversubscription, Scales};
 use divvy_api::request::Defaults;
 use divvy_api::{Card, Links, Memory, MigInstance, NodeCards, ResourceName, ResourceNames, SlotId, Tier};
-use divvy_node::config::{DeviceListStrategy, Strategy};
+use divvy_node::config::{AbsolutePath, DeviceListStrategy, Strategy};
 use divvy_node::container::isolation::{Accounting, Isolation};
 use divvy_node::container::{ContainerOptions, Containers, limits};
 use divvy_node::kubelet::response::response;
@@ -142,11 +142,9 @@ impl Disk {
             run_dir: path("run"),
             device_list_strategy: DeviceListStrategy::These([strategy].into()),
             cdi_dir: path("cdi"),
-            nvidia_cdi_hook_path: path("hook"),
-            driver_root: Path::new("/").to_owned(),
-            driver_root_ctr_path: Path::new("/").to_owned(),
-            dev_root: Path::new("/").to_owned(),
-            dev_root_ctr_path: Path::new("/").to_owned(),
+            host_root: AbsolutePath::new("/"),
+            driver_root: AbsolutePath::new("/"),
+            nvidia_cdi_hook: path("hook"),
             procfs: "/proc".into(),
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use divvy_e2e::cluster::Cluster;
 use divvy_e2e::control_plane::configure_scheduler;
+use divvy_e2e::daemon::HOST;
 use divvy_e2e::node::NODE;
 use divvy_e2e::pods;
 use divvy_e2e::program::Program;
@@ -139,10 +140,12 @@ impl Plugin {
             Self::Divvy | Self::DivvyWithExtender | Self::DivvyOnMock => {
                 let cards = Scenario::uniform(CARDS, "NVIDIA A100-SXM4-40GB", CARD_MEMORY);
                 cluster.change_cards(|own| *own = cards)?;
-                cluster.scenario.write_sysfs(&cluster.files.at("sys")).context("writing sysfs")?;
+                cluster.scenario.write_sysfs(&cluster.files.at(HOST).join("sys")).context("writing sysfs")?;
                 cluster.daemon.configure_anew()?;
                 if self == Self::DivvyOnMock {
-                    cluster.daemon.configure(&json!({"nvmlLibrary": given(NVML, "")?}))?;
+                    let host = cluster.files.at("mock");
+                    fake_nvml::install_driver(&given(NVML, "")?, &host).context("installing the mock of NVML")?;
+                    cluster.daemon.configure(&json!({"hostRoot": host}))?;
                 }
                 None
             }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::ensure;
 use divvy_api::ContainerKind::App;
 use divvy_e2e::cluster::Cluster;
+use divvy_e2e::daemon::HOST;
 use divvy_e2e::program::execute;
 use divvy_testkit::pods::PodShape;
 use serde_json::json;
@@ -24,7 +25,7 @@ const CUDA: &str = "/usr/lib/x86_64-linux-gnu/libcuda.so.1";
 /// Every strategy gives each container its own cards and no other, and its limits with them.
 pub(crate) async fn every_strategy(cluster: &mut Cluster) -> anyhow::Result<()> {
     install_driver(cluster)?;
-    let roots = json!({"driverRoot": cluster.files.at("driver"), "devRoot": cluster.files.at("driver")});
+    let roots = json!({"hostRoot": "/", "driverRoot": cluster.files.at("driver")});
     cluster.restart_daemon(&roots).await?;
     for (strategy, place) in STRATEGIES {
         cluster.restart_daemon(&json!({"deviceListStrategy": strategy})).await?;
@@ -56,6 +57,8 @@ fn install_driver(cluster: &Cluster) -> anyhow::Result<()> {
     let library = format!("driver{CUDA}");
     cluster.files.directory("driver/usr/lib/x86_64-linux-gnu")?;
     cluster.files.write(library, "a library")?;
+    let nvml = "usr/lib64/libnvidia-ml.so.1";
+    fake_nvml::install_driver(&cluster.files.at(HOST).join(nvml), &cluster.files.at("driver"))?;
     let nodes = cluster.files.directory("driver/dev")?;
     let cards = cluster.scenario.cards.iter().map(|card| (format!("nvidia{}", card.minor), card.minor));
     for (name, minor) in cards.chain([("nvidiactl".to_owned(), 255)]) {

@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use divvy_api::ContainerKind::{App, Init};
 use divvy_e2e::cluster::Cluster;
+use divvy_e2e::daemon::HOST;
 use divvy_e2e::node::CARDS;
 use divvy_e2e::{node, pods, view};
 use divvy_testkit::outside::SLOTS_PER_CARD;
@@ -60,7 +61,7 @@ pub(crate) async fn align(cluster: &mut Cluster, scope: &str, numa: impl Fn(usiz
         let cards = scenario.cards.iter_mut().enumerate();
         cards.for_each(|(number, card)| card.numa = Some(numa(number)));
     })?;
-    cluster.scenario.write_sysfs(&cluster.files.at("sys"))?;
+    cluster.scenario.write_sysfs(&cluster.files.at(HOST).join("sys"))?;
     let policy = json!({"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": scope});
     node::configure_kubelet(&cluster.files, &policy)?;
     cluster.restart_kubelet().await?;
