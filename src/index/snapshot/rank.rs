@@ -116,7 +116,8 @@ impl Ranking {
         own: Option<(u32, Rating)>,
         rating: impl Fn(&NodeRef, Option<&NodeScore>) -> Rating,
     ) -> Self {
-        let mut ranking = Self::default();
+        // To grow the list would take a tenth of the query.
+        let mut ranking = Self { fitting: Vec::with_capacity(nodes.len()), ..Self::default() };
         let mut best = None;
         for asked in nodes {
             let own = own.filter(|(place, _)| *place == asked.place).map(|(_, rating)| rating);

@@ -28,6 +28,8 @@ fn written(name: &str, limits: &Value, annotations: Value) -> Value {
     let mut written = pod(name, 0, 0);
     written["spec"]["containers"][0]["resources"] = json!({ "limits": limits });
     written["metadata"]["annotations"] = annotations;
+    // One system's annotations count with this label alone; the others have no use of it.
+    written["metadata"]["labels"]["tensor-fusion.ai/enabled"] = "true".into();
     written
 }
 
@@ -35,7 +37,7 @@ fn written(name: &str, limits: &Value, annotations: Value) -> Value {
 async fn pods_of_every_system_are_admitted_in_our_words() {
     let dialects = json!([
         "hami", { "name": "nano-gpu", "memoryUnit": "1Gi" }, "elastic-gpu", "gpushare", "gpu-model", "gpu-manager", "volcano", "kai",
-        "koordinator", "vgpu-manager", { "name": "time-slicing", "replicas": 4 },
+        "koordinator", "vgpu-manager", { "name": "time-slicing", "replicas": 4 }, { "name": "tensor-fusion", "tflops": 200 },
     ]);
     let bench = Bench::with_nodes(&[("n1", 8)]).await;
     let replica = bench.alone(&json!({ "dialects": dialects })).await;
@@ -112,6 +114,12 @@ async fn pods_of_every_system_are_admitted_in_our_words() {
             json!({ "nvidia.com/gpu.shared": "1" }),
             json!({}),
             json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25" }),
+        ),
+        (
+            "fusion",
+            json!({}),
+            json!({ "tensor-fusion.ai/tflops-request": "40", "tensor-fusion.ai/vram-request": "4Gi" }),
+            json!({ "nvidia.com/gpu": "1", "nvidia.com/gpucores": "20", "nvidia.com/gpumem": "4096" }),
         ),
     ];
     for (name, limits, annotations, wanted) in cases {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of this is tests")]
 
+mod authentication;
 mod bench;
 mod calls;
 mod card_overrides;

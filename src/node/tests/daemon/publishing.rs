@@ -1,6 +1,5 @@
 //! What the cluster is told: a real daemon between kubelet, cards and API server.
 
-mod access;
 mod amounts;
 mod cards;
 mod drain;

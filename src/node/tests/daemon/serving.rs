@@ -102,19 +102,3 @@ async fn refusal_that_a_second_look_does_not_find_closes_nothing() {
     bench.until_told("the pod", |status| status.shares.len() == 1).await;
     assert!(!bench.log().contains("accepting no new pods"), "{}", bench.log());
 }
-
-#[tokio::test]
-async fn token_that_nobody_accepts_ends_the_daemon() {
-    let mut bench = Bench::publishing().await;
-    bench.run(part("1000")).await;
-    bench.server().refuse(crate::bench::cluster::TOKEN);
-    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::Status(StatusCode::UNAUTHORIZED));
-    assert_eq!(bench.ended().await.code(), Some(1), "{}", bench.log());
-    let (log, file) = (bench.log(), bench.kubelet.token_file());
-    let said = [
-        "has answered 401 Unauthorized for ".to_owned(),
-        format!("it doesn't accept the token in {}: replace it", file.display()),
-        "/pods: answered 401 Unauthorized: nor does the API server accept the token".to_owned(),
-    ];
-    assert!(said.iter().all(|said| log.contains(said)), "{log}");
-}

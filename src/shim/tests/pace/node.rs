@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::PathBuf;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -24,11 +24,14 @@ pub(crate) struct Node {
     directory: TempDir,
     is_over: Arc<AtomicBool>,
     writer: Option<JoinHandle<()>>,
-    /// One node at a time: tenants of two would take the processor from each other, and it is shares that are measured.
-    _alone: MutexGuard<'static, ()>,
+    /// Tenants of many nodes would take the processor from each other, and it is shares that are measured.
+    _place: MutexGuard<'static, ()>,
 }
 
-static ALONE: Mutex<()> = Mutex::new(());
+/// So many nodes are there at once. Their tenants use a seventh of a processor: they wait for the time of a card.
+static PLACES: [Mutex<()>; 3] = [const { Mutex::new(()) }; 3];
+/// Nodes that have been waited for.
+static NODES: AtomicUsize = AtomicUsize::new(0);
 
 /// So much of a card's compute.
 pub(crate) fn share(cores: u32, compute: &'static str) -> Share {
@@ -50,7 +53,8 @@ impl Node {
     }
 
     fn of_cards(cards: u32, containers: &[&[Share]]) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = &PLACES[NODES.fetch_add(1, Ordering::Relaxed) % PLACES.len()];
+        let place = place.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().expect("a directory");
         fs::create_dir(directory.path().join("state")).expect("a directory");
         let container = |shares: &&[Share]| {
@@ -61,7 +65,7 @@ impl Node {
             container
         };
         let containers = containers.iter().map(container).collect();
-        Self { containers, directory, is_over: Arc::default(), writer: None, _alone: alone }
+        Self { containers, directory, is_over: Arc::default(), writer: None, _place: place }
     }
 
     /// Whose daemon looks who is busy, as often as the real one, and says so.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::container::Tenant;
 use crate::node::{Node, share};
 
-const SETTLING: Duration = Duration::from_secs(2);
-const MEASURED: Duration = Duration::from_secs(3);
+const SETTLING: Duration = Duration::from_secs(1);
+const MEASURED: Duration = Duration::from_secs(2);
 /// A machine that is busy with other things may not let programs run in time for their turn: then it is measured again.
 const TRIES: usize = 5;
 /// So often one is called whose time another uses meanwhile: each time is short, all together are long enough to tell.

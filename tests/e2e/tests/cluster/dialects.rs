@@ -22,7 +22,7 @@ const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
 const COUNTED: &str = "requests.nvidia.com/gpumem";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// Pods of eleven systems as their users write them become pods of ours, and run with what they ask for.
+/// Pods of twelve systems as their users write them become pods of ours, and run with what they ask for.
 pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()> {
     switch_on(cluster).await?;
     let objects = vec![
@@ -64,6 +64,11 @@ pub(crate) async fn run_as_they_are(cluster: &mut Cluster) -> anyhow::Result<()>
             json!({}),
         ),
         written("replica", &[json!({ "nvidia.com/gpu.shared": "1" })], json!({})),
+        written(
+            "fusion",
+            &[json!({})],
+            json!({ "tensor-fusion.ai/tflops-request": "20", "tensor-fusion.ai/vram-request": "1Gi" }),
+        ),
     ];
     let count = objects.len();
     cluster.create_objects(objects).await?;
@@ -108,6 +113,7 @@ pub(crate) async fn switch_on(cluster: &mut Cluster) -> anyhow::Result<()> {
         "koordinator",
         "vgpu-manager",
         { "name": "time-slicing", "replicas": 4 },
+        { "name": "tensor-fusion", "tflops": 200 },
     ]);
     cluster.start_webhook().await?;
     cluster.configure_webhook(&json!({ "dialects": dialects })).await?;
@@ -156,6 +162,8 @@ fn written(name: &str, limits: &[Value], annotations: Value) -> Value {
         pod["spec"]["containers"][at]["resources"] = json!({ "limits": limits });
     }
     pod["metadata"]["annotations"] = annotations;
+    // One system's annotations count with this label alone; the others have no use of it.
+    pod["metadata"]["labels"]["tensor-fusion.ai/enabled"] = "true".into();
     pod
 }
 

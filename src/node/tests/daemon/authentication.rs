@@ -1,6 +1,9 @@
-//! A token that is taken back.
+//! A token that is taken back. These tests take a minute each: their name lets them begin first.
 
 use std::time::Duration;
+
+use fake_kubelet::PodsFault;
+use hyper::StatusCode;
 
 use crate::bench::cluster::amounts;
 use crate::bench::{Bench, MEMORY, part};
@@ -22,4 +25,20 @@ async fn rotated_token_is_used() {
     bench.until_told("the share", |status| status.shares.len() == 1).await;
     let lines = bench.log().matches(" patch nodes/status failed").count();
     assert!((1..=3).contains(&lines), "at once, after 10 s and 70 s: {}", bench.log());
+}
+
+#[tokio::test]
+async fn token_that_nobody_accepts_ends_the_daemon() {
+    let mut bench = Bench::publishing().await;
+    bench.run(part("1000")).await;
+    bench.server().refuse(crate::bench::cluster::TOKEN);
+    bench.kubelet.set_faults(|faults| faults.pods = PodsFault::Status(StatusCode::UNAUTHORIZED));
+    assert_eq!(bench.ended().await.code(), Some(1), "{}", bench.log());
+    let (log, file) = (bench.log(), bench.kubelet.token_file());
+    let said = [
+        "has answered 401 Unauthorized for ".to_owned(),
+        format!("it doesn't accept the token in {}: replace it", file.display()),
+        "/pods: answered 401 Unauthorized: nor does the API server accept the token".to_owned(),
+    ];
+    assert!(said.iter().all(|said| log.contains(said)), "{log}");
 }
