@@ -33,16 +33,9 @@ fn written(name: &str, limits: &Value, annotations: Value) -> Value {
     written
 }
 
-#[tokio::test]
-async fn pods_of_every_system_are_admitted_in_our_words() {
-    let dialects = json!([
-        "hami", { "name": "nano-gpu", "memoryUnit": "1Gi" }, "elastic-gpu", "gpushare", "gpu-model", "gpu-manager", "volcano", "kai",
-        "koordinator", "vgpu-manager", { "name": "time-slicing", "replicas": 4 }, { "name": "tensor-fusion", "tflops": 200 },
-    ]);
-    let bench = Bench::with_nodes(&[("n1", 8)]).await;
-    let replica = bench.alone(&json!({ "dialects": dialects })).await;
-    recognise(&bench, &dialects);
-    let cases = [
+/// A pod of each system by its name: its limits and annotations as written, and what its limits become.
+fn cases() -> [(&'static str, Value, Value, Value); 13] {
+    [
         (
             "hami",
             json!({ "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3001", "nvidia.com/priority": "1" }),
@@ -121,8 +114,19 @@ async fn pods_of_every_system_are_admitted_in_our_words() {
             json!({ "tensor-fusion.ai/tflops-request": "40", "tensor-fusion.ai/vram-request": "4Gi" }),
             json!({ "nvidia.com/gpu": "1", "nvidia.com/gpucores": "20", "nvidia.com/gpumem": "4096" }),
         ),
-    ];
-    for (name, limits, annotations, wanted) in cases {
+    ]
+}
+
+#[tokio::test]
+async fn pods_of_every_system_are_admitted_in_our_words() {
+    let dialects = json!([
+        "hami", { "name": "nano-gpu", "memoryUnit": "1Gi" }, "elastic-gpu", "gpushare", "gpu-model", "gpu-manager", "volcano", "kai",
+        "koordinator", "vgpu-manager", { "name": "time-slicing", "replicas": 4 }, { "name": "tensor-fusion", "tflops": 200 },
+    ]);
+    let bench = Bench::with_nodes(&[("n1", 8)]).await;
+    let replica = bench.alone(&json!({ "dialects": dialects })).await;
+    recognise(&bench, &dialects);
+    for (name, limits, annotations, wanted) in cases() {
         let made = bench.create(PODS, &written(name, &limits, annotations)).await;
         assert_eq!(made.code, 201, "{name}: {made:?}");
         let resources = &made.object["spec"]["containers"][0]["resources"];
