@@ -223,7 +223,7 @@ fn hooks(program: &Path, driver: &Driver) -> Vec<Hook> {
 // === impl NodesPlace ===
 
 impl NodesPlace {
-    /// A driver container may have nodes of its own, which nvidia-container-toolkit looks for first too.
+    /// Below the driver's root where it has the node of the driver itself, as a driver container has; else the host's own.
     fn find(options: &ContainerOptions, driver_root: &AbsolutePath) -> Self {
         if Numbers::read(&driver_root.join("dev").join(CONTROL_NODE)).is_some() {
             return Self { host: options.driver_root.to_path_buf(), seen: driver_root.to_path_buf() };

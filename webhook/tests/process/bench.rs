@@ -1,6 +1,6 @@
 //! A cluster: its API server, nodes and pods, and replicas of the webhook.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +9,7 @@ use divvy_api::gpunode::GpuNode;
 use divvy_api::names::annotation::PLANNED;
 use divvy_index::fixture;
 use divvy_index::pod_group::PodGroupApi;
-use fake_apiserver::endpoints::first_endpoint;
+use fake_apiserver::endpoints::{first_endpoint, pod_ip};
 use fake_apiserver::{ApiServer, User, View};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
@@ -211,7 +211,10 @@ impl Bench {
 pub(crate) fn route(view: &View<'_>) -> Option<SocketAddr> {
     let slice = view.get("EndpointSlice", "divvy-system", "divvy-extender")?;
     assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "divvy-extender");
-    first_endpoint(&slice)
+    let route = first_endpoint(&slice)?;
+    let IpAddr::V4(replica) = route.ip() else { panic!("{route}") };
+    assert_eq!(slice["endpoints"][0]["addresses"][0], pod_ip(replica).to_string(), "not where it listens");
+    Some(route)
 }
 
 /// The objects of the manifests.
